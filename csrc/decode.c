@@ -1,0 +1,605 @@
+/* Batches into columns: one pass that proves each record and fills offset, timestamp, key, value and
+ * headers of all records at once; keys and values copied, or as 16-byte views of where they lie. */
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "copy.h"
+#include "oncelog.h"
+#include "varint.h"
+
+/* Length, attributes, timestamp delta, offset delta, key length: with this many bytes ahead the
+ * start of a record is read without looking at the end. */
+enum { RECORD_START_MAX = 5 + 1 + 10 + 5 + 5, VIEW_BYTES = 16, VIEW_INLINE_MAX = 12 };
+/* Marks a view into the column's own data; its number is known only when all windows are. */
+enum { OWN_DATA = -1 };
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
+/* ---------------------------------------------------------------- columns */
+
+static ol_status no_memory(ol_fault *fault) { return ol_fail(fault, OL_E_MEMORY, "out of memory"); }
+
+static bool grow(void *pointer, int64_t count, size_t width) {
+    void **array = pointer;
+    void *moved = realloc(*array, (size_t)count * width);
+    if (!moved) return false;
+    *array = moved;
+    return true;
+}
+
+ol_columns *ol_columns_new(bool views) {
+    ol_columns *columns = calloc(1, sizeof *columns);
+    if (!columns) return NULL;
+    columns->views = views;
+    atomic_init(&columns->references, 1);
+    return columns;
+}
+
+void ol_columns_retain(ol_columns *columns) {
+    atomic_fetch_add_explicit(&columns->references, 1, memory_order_relaxed);
+}
+
+static void binary_free(ol_binary *binary) {
+    free(binary->offsets);
+    free(binary->data.data);
+    free(binary->views);
+    free(binary->validity);
+    free(binary->variadic_sizes);
+}
+
+void ol_columns_release(ol_columns *columns) {
+    if (!columns || atomic_fetch_sub_explicit(&columns->references, 1, memory_order_acq_rel) != 1)
+        return;
+    if (columns->unpin) columns->unpin(columns->pin);
+    binary_free(&columns->key);
+    binary_free(&columns->value);
+    binary_free(&columns->header_key);
+    binary_free(&columns->header_value);
+    free(columns->offsets);
+    free(columns->timestamps);
+    free(columns->timestamp_types);
+    free(columns->header_starts);
+    free((void *)columns->windows);
+    free(columns->window_sizes);
+    free(columns);
+}
+
+static bool grow_validity(ol_binary *binary, int64_t from, int64_t to) {
+    if (!binary->validity) return true;
+    if (!grow(&binary->validity, (to + 7) / 8, 1)) return false;
+    memset(binary->validity + (from + 7) / 8, 0xff, (size_t)((to + 7) / 8 - (from + 7) / 8));
+    return true;
+}
+
+static bool grow_offsets(ol_binary *binary, int64_t from, int64_t to) {
+    bool fresh = !binary->offsets;
+    if (!grow(&binary->offsets, to + 1, sizeof *binary->offsets)) return false;
+    if (fresh) binary->offsets[0] = 0;
+    return grow_validity(binary, from, to);
+}
+
+static bool grow_values(ol_columns *columns, ol_binary *binary, int64_t to) {
+    if (!columns->views) return grow_offsets(binary, columns->capacity, to);
+    return grow(&binary->views, to, VIEW_BYTES) && grow_validity(binary, columns->capacity, to);
+}
+
+static bool reserve_records(ol_columns *columns, int64_t extra) {
+    int64_t needed = columns->count + extra;
+    if (needed <= columns->capacity && columns->offsets) return true;
+    int64_t to = columns->capacity + columns->capacity / 2;
+    if (to < needed) to = needed;
+    if (to < 1) to = 1;
+    bool fresh = !columns->header_starts;
+    if (!grow(&columns->offsets, to, 8) || !grow(&columns->timestamps, to, 8) ||
+        !grow(&columns->timestamp_types, to, 1) || !grow(&columns->header_starts, to + 1, 4) ||
+        !grow_values(columns, &columns->key, to) || !grow_values(columns, &columns->value, to))
+        return false;
+    if (fresh) columns->header_starts[0] = 0;
+    columns->capacity = to;
+    return true;
+}
+
+static bool reserve_headers(ol_columns *columns, int64_t extra) {
+    int64_t needed = columns->header_count + extra;
+    if (needed <= columns->header_capacity) return true;
+    int64_t to = columns->header_capacity + columns->header_capacity / 2;
+    if (to < needed) to = needed;
+    if (!grow_offsets(&columns->header_key, columns->header_capacity, to) ||
+        !grow_offsets(&columns->header_value, columns->header_capacity, to))
+        return false;
+    columns->header_capacity = to;
+    return true;
+}
+
+/* Bits exist only once there is a null: most columns have none. */
+static bool mark_null(ol_binary *binary, int64_t index, int64_t capacity) {
+    if (!binary->validity) {
+        if (!grow(&binary->validity, (capacity + 7) / 8, 1)) return false;
+        memset(binary->validity, 0xff, (size_t)((capacity + 7) / 8));
+    }
+    binary->validity[index / 8] &= (uint8_t)~(1u << (index % 8));
+    binary->null_count++;
+    return true;
+}
+
+static bool finish_views(ol_columns *columns, ol_binary *binary) {
+    int32_t number = columns->window_count;
+    if (!grow(&binary->variadic_sizes, number + 1, sizeof *binary->variadic_sizes)) return false;
+    for (int32_t i = 0; i < number; i++) binary->variadic_sizes[i] = columns->window_sizes[i];
+    binary->variadic_sizes[number] = (int64_t)binary->data.size;
+    for (int64_t index = 0; index < columns->count && binary->data.size; index++) {
+        uint8_t *view = binary->views + VIEW_BYTES * index;
+        int32_t size, window;
+        memcpy(&size, view, 4);
+        memcpy(&window, view + 8, 4);
+        if (size > VIEW_INLINE_MAX && window == OWN_DATA) memcpy(view + 8, &number, 4);
+    }
+    return true;
+}
+
+static void trim(ol_bytes *bytes) {
+    if (bytes->capacity - bytes->size < 4096) return;
+    uint8_t *data = realloc(bytes->data, bytes->size ? bytes->size : 1);
+    if (!data) return;
+    bytes->data = data;
+    bytes->capacity = bytes->size ? bytes->size : 1;
+}
+
+bool ol_columns_finish(ol_columns *columns) {
+    if (!reserve_records(columns, 0)) return false; /* Arrow wants offsets even for no rows */
+    if (!columns->header_key.offsets && !reserve_headers(columns, 1)) return false;
+    trim(&columns->key.data);
+    trim(&columns->value.data);
+    if (!columns->views) return true;
+    return finish_views(columns, &columns->key) && finish_views(columns, &columns->value);
+}
+
+/* ---------------------------------------------------------------- one record */
+
+typedef struct fields {
+    int64_t timestamp_delta;
+    int32_t offset_delta;
+    int32_t key_size;
+    int32_t value_size;
+    int32_t header_count;
+    const uint8_t *key;
+    const uint8_t *value;
+    const uint8_t *headers;
+    const uint8_t *end;
+} fields;
+
+#define BAD(sentence)     \
+    do {                  \
+        *what = sentence; \
+        return NULL;      \
+    } while (0)
+
+/* Reads one record up to its headers. Returns the place of its first header, NULL with *what else. */
+ALWAYS_INLINE const uint8_t *read_fields(fields *record, const uint8_t *at, const uint8_t *end,
+                                         const char **what) {
+    int32_t body;
+    if (__builtin_expect(end - at >= RECORD_START_MAX, 1)) {
+        if (!(at = ol_varint_near(at, &body))) BAD("record length is a varint longer than 5 bytes");
+        if (body < 0 || body > end - at) BAD("record length reaches past the batch");
+        record->end = at + body;
+        at++;
+        if (!(at = ol_varlong_near(at, &record->timestamp_delta)))
+            BAD("timestamp delta is longer than 10 bytes");
+        if (!(at = ol_varint_near(at, &record->offset_delta)))
+            BAD("offset delta is longer than 5 bytes");
+        if (!(at = ol_varint_near(at, &record->key_size))) BAD("key length is longer than 5 bytes");
+        if (at > record->end) BAD("record is shorter than its fields");
+    } else {
+        if (!(at = ol_varint_read(at, end, &body))) BAD("record length is cut off or too long");
+        if (body < 1 || body > end - at) BAD("record length reaches past the batch");
+        record->end = at + body;
+        at++;
+        if (!(at = ol_varlong_read(at, record->end, &record->timestamp_delta)))
+            BAD("timestamp delta is cut off or too long");
+        if (!(at = ol_varint_read(at, record->end, &record->offset_delta)))
+            BAD("offset delta is cut off or too long");
+        if (!(at = ol_varint_read(at, record->end, &record->key_size)))
+            BAD("key length is cut off or too long");
+    }
+    record->key = at;
+    if (record->key_size >= 0) {
+        if (record->key_size > record->end - at) BAD("key reaches past the record");
+        at += record->key_size;
+    } else if (record->key_size != -1) {
+        BAD("key length is negative");
+    }
+    if (!(at = ol_varint_read(at, record->end, &record->value_size)))
+        BAD("value length is cut off or too long");
+    record->value = at;
+    if (record->value_size >= 0) {
+        if (record->value_size > record->end - at) BAD("value reaches past the record");
+        at += record->value_size;
+    } else if (record->value_size != -1) {
+        BAD("value length is negative");
+    }
+    if (!(at = ol_varint_read(at, record->end, &record->header_count)))
+        BAD("header count is cut off or too long");
+    if (record->header_count < 0) BAD("header count is negative");
+    if (record->header_count > (record->end - at) / 2) BAD("more headers than the record can hold");
+    record->headers = at;
+    return at;
+}
+
+static const uint8_t *read_header(ol_slice *key, ol_slice *value, const uint8_t *at,
+                                  const uint8_t *end, const char **what) {
+    int32_t size;
+    if (!(at = ol_varint_read(at, end, &size))) BAD("header key length is cut off or too long");
+    if (size < 0) BAD("header key is null");
+    if (size > end - at) BAD("header key reaches past the record");
+    *key = (ol_slice){at, size};
+    at += size;
+    if (!(at = ol_varint_read(at, end, &size))) BAD("header value length is cut off or too long");
+    if (size < -1) BAD("header value length is negative");
+    *value = (ol_slice){at, size};
+    if (size > 0) {
+        if (size > end - at) BAD("header value reaches past the record");
+        at += size;
+    }
+    return at;
+}
+
+/* Offsets inside a batch rise and do not pass its last one; compaction leaves gaps. */
+ALWAYS_INLINE bool offset_in_order(const ol_header *header, int64_t last_delta,
+                                   const fields *record) {
+    return record->offset_delta > last_delta && record->offset_delta <= header->last_offset_delta;
+}
+static const char out_of_order[] = "offset deltas do not rise or pass the batch's last";
+static const char bytes_left[] =
+    "bytes are left over after the last record: the record count is too low";
+static const char longer_than_fields[] = "record length disagrees with its fields";
+
+static ol_status bad_record(ol_fault *fault, int32_t index, const char *what) {
+    fault->record = index;
+    return ol_fail(fault, OL_E_RECORD, what);
+}
+
+ALWAYS_INLINE int64_t record_timestamp(const ol_header *header, int64_t delta) {
+    if (header->attributes & OL_ATTR_LOG_APPEND_TIME) return header->max_timestamp;
+    return (int64_t)((uint64_t)header->base_timestamp + (uint64_t)delta);
+}
+
+/* A count that the bytes cannot hold is refused before anything is allocated for it. */
+static ol_status check_counts(const ol_header *header, size_t size, ol_fault *fault) {
+    if (header->base_offset < 0) return ol_fail(fault, OL_E_HEADER, "base offset is negative");
+    if (header->last_offset_delta < 0)
+        return ol_fail(fault, OL_E_HEADER, "last offset delta is negative");
+    if (header->base_offset > INT64_MAX - header->last_offset_delta - 1)
+        return ol_fail(fault, OL_E_HEADER, "offsets pass 2^63");
+    if (header->record_count < 0) return ol_fail(fault, OL_E_HEADER, "record count is negative");
+    if ((uint64_t)header->record_count * OL_RECORD_BYTES_MIN > size)
+        return ol_fail(fault, OL_E_RECORD, "record count is more than the batch can hold");
+    return OL_OK;
+}
+
+ol_status ol_records_check(const ol_header *header, const uint8_t *payload, size_t size,
+                           ol_fault *fault) {
+    fault->position = header->position;
+    fault->base_offset = header->base_offset;
+    fault->record = -1;
+    ol_status status = check_counts(header, size, fault);
+    if (status != OL_OK) return status;
+    const uint8_t *at = payload, *end = payload + size;
+    const char *what = NULL;
+    int64_t last_delta = -1;
+    for (int32_t index = 0; index < header->record_count; index++) {
+        fields record;
+        if (!(at = read_fields(&record, at, end, &what))) return bad_record(fault, index, what);
+        for (int32_t i = 0; i < record.header_count; i++) {
+            ol_slice key, value;
+            if (!(at = read_header(&key, &value, at, record.end, &what)))
+                return bad_record(fault, index, what);
+        }
+        if (at != record.end) return bad_record(fault, index, longer_than_fields);
+        if (!offset_in_order(header, last_delta, &record))
+            return bad_record(fault, index, out_of_order);
+        last_delta = record.offset_delta;
+    }
+    if (at != end) return ol_fail(fault, OL_E_RECORD, bytes_left);
+    return OL_OK;
+}
+
+ol_status ol_record_next(ol_record *out, const ol_header *header, const uint8_t *payload,
+                         size_t size, size_t *position) {
+    fields record;
+    const char *what;
+    if (*position >= size || !read_fields(&record, payload + *position, payload + size, &what))
+        return OL_E_RECORD;
+    out->offset = header->base_offset + record.offset_delta;
+    out->timestamp = record_timestamp(header, record.timestamp_delta);
+    out->key = (ol_slice){record.key, record.key_size};
+    out->value = (ol_slice){record.value, record.value_size};
+    out->header_count = record.header_count;
+    out->headers = record.headers;
+    out->end = record.end;
+    out->size = (int32_t)(record.end - (payload + *position));
+    *position = (size_t)(record.end - payload);
+    return OL_OK;
+}
+
+ol_status ol_record_header_next(ol_record *record, ol_slice *key, ol_slice *value) {
+    const char *what;
+    const uint8_t *at = read_header(key, value, record->headers, record->end, &what);
+    if (!at) return OL_E_RECORD;
+    record->headers = at;
+    return OL_OK;
+}
+
+/* ---------------------------------------------------------------- one payload into columns */
+
+ALWAYS_INLINE void put_view(uint8_t *view, const uint8_t *data, int32_t size, int32_t window,
+                            int64_t offset) {
+    if (size <= VIEW_INLINE_MAX) {
+        memset(view, 0, VIEW_BYTES);
+        memcpy(view, &size, 4);
+        ol_copy(view + 4, data, (size_t)size);
+    } else {
+        int32_t offset32 = (int32_t)offset;
+        memcpy(view, &size, 4);
+        memcpy(view + 4, data, 4);
+        memcpy(view + 8, &window, 4);
+        memcpy(view + 12, &offset32, 4);
+    }
+}
+
+typedef struct target {
+    const uint8_t *window; /* views: where the payload's window starts; NULL: copy into data */
+    int32_t window_index;
+} target;
+
+ALWAYS_INLINE bool put_value(ol_columns *columns, ol_binary *binary, int64_t index,
+                             const uint8_t *data, int32_t size, bool views, const target *into) {
+    if (__builtin_expect(size < 0, 0)) {
+        if (!mark_null(binary, index, columns->capacity)) return false;
+        size = 0;
+    }
+    if (views && into->window) {
+        put_view(binary->views + VIEW_BYTES * index, data, size, into->window_index,
+                 data - into->window);
+        return true;
+    }
+    size_t at = binary->data.size;
+    ol_copy(binary->data.data + at, data, (size_t)size);
+    binary->data.size = at + (size_t)size;
+    if (views)
+        put_view(binary->views + VIEW_BYTES * index, data, size, into->window_index, (int64_t)at);
+    else
+        binary->offsets[index + 1] = (int32_t)binary->data.size;
+    return true;
+}
+
+static ol_status put_headers(ol_columns *columns, const fields *record, const uint8_t **place,
+                             int32_t index, ol_fault *fault) {
+    const char *what = NULL;
+    const uint8_t *at = *place;
+    ol_binary *keys = &columns->header_key, *values = &columns->header_value;
+    if (!reserve_headers(columns, record->header_count)) return no_memory(fault);
+    if (columns->header_count + record->header_count > INT32_MAX)
+        return ol_fail(fault, OL_E_TOO_LARGE, "more headers than an Arrow list can address");
+    for (int32_t i = 0; i < record->header_count; i++) {
+        ol_slice key, value;
+        if (!(at = read_header(&key, &value, at, record->end, &what)))
+            return bad_record(fault, index, what);
+        int64_t slot = columns->header_count;
+        if (ol_bytes_reserve(&keys->data, (size_t)key.size * 3) != OL_OK ||
+            ol_bytes_reserve(&values->data, value.size < 0 ? 0 : (size_t)value.size) != OL_OK)
+            return no_memory(fault);
+        if (ol_utf8_valid(key.data, (size_t)key.size)) {
+            ol_copy(keys->data.data + keys->data.size, key.data, (size_t)key.size);
+            keys->data.size += (size_t)key.size;
+        } else {
+            keys->data.size +=
+                ol_utf8_repair(keys->data.data + keys->data.size, key.data, (size_t)key.size);
+        }
+        if (value.size < 0) {
+            if (!mark_null(values, slot, columns->header_capacity)) return no_memory(fault);
+        } else {
+            ol_copy(values->data.data + values->data.size, value.data, (size_t)value.size);
+            values->data.size += (size_t)value.size;
+        }
+        if (keys->data.size > INT32_MAX || values->data.size > INT32_MAX)
+            return ol_fail(fault, OL_E_TOO_LARGE,
+                           "more header bytes than an Arrow array can address");
+        keys->offsets[slot + 1] = (int32_t)keys->data.size;
+        values->offsets[slot + 1] = (int32_t)values->data.size;
+        columns->header_count++;
+    }
+    *place = at;
+    return OL_OK;
+}
+
+ALWAYS_INLINE ol_status fill(const ol_decoder *decoder, ol_columns *columns, const uint8_t *payload,
+                             size_t size, const target *into, bool views, bool ranged,
+                             ol_fault *fault) {
+    const ol_header *header = &decoder->header;
+    const uint8_t *at = payload, *end = payload + size;
+    const char *what = NULL;
+    int64_t last_delta = -1, slot = columns->count;
+    for (int32_t index = 0; index < header->record_count; index++) {
+        fields record;
+        if (!(at = read_fields(&record, at, end, &what))) return bad_record(fault, index, what);
+        if (!offset_in_order(header, last_delta, &record))
+            return bad_record(fault, index, out_of_order);
+        last_delta = record.offset_delta;
+        int64_t offset = header->base_offset + record.offset_delta;
+        bool wanted = !ranged || (offset >= decoder->start_offset && offset < decoder->end_offset);
+        if (__builtin_expect(record.header_count != 0, 0)) {
+            if (wanted) {
+                ol_status status = put_headers(columns, &record, &at, index, fault);
+                if (status != OL_OK) return status;
+            } else {
+                ol_slice key, value;
+                for (int32_t i = 0; i < record.header_count; i++)
+                    if (!(at = read_header(&key, &value, at, record.end, &what)))
+                        return bad_record(fault, index, what);
+            }
+        }
+        if (at != record.end) return bad_record(fault, index, longer_than_fields);
+        if (!wanted) continue;
+        columns->offsets[slot] = offset;
+        columns->timestamps[slot] = record_timestamp(header, record.timestamp_delta);
+        if (!put_value(columns, &columns->key, slot, record.key, record.key_size, views, into) ||
+            !put_value(columns, &columns->value, slot, record.value, record.value_size, views,
+                       into))
+            return no_memory(fault);
+        slot++;
+        columns->header_starts[slot] = (int32_t)columns->header_count;
+    }
+    if (at != end) return ol_fail(fault, OL_E_RECORD, bytes_left);
+    memset(columns->timestamp_types + columns->count,
+           (header->attributes & OL_ATTR_LOG_APPEND_TIME) != 0, (size_t)(slot - columns->count));
+    columns->count = slot;
+    return OL_OK;
+}
+
+/* A window that reaches the batch, started anew where 31 bits would not. */
+static bool window_for(ol_columns *columns, const uint8_t *from, const uint8_t *to, target *into) {
+    int32_t last = columns->window_count - 1;
+    if (last < 0 || from < columns->windows[last] || to - columns->windows[last] > INT32_MAX) {
+        last = columns->window_count;
+        if (!grow(&columns->windows, last + 1, sizeof *columns->windows) ||
+            !grow(&columns->window_sizes, last + 1, sizeof *columns->window_sizes))
+            return false;
+        columns->windows[last] = from;
+        columns->window_count = last + 1;
+    }
+    columns->window_sizes[last] = to - columns->windows[last];
+    *into = (target){columns->windows[last], last};
+    return true;
+}
+
+/* in_place: the payload lies in the caller's buffer, so views may point at it. */
+static ol_status decode_payload(ol_decoder *decoder, ol_columns *columns, const uint8_t *payload,
+                                size_t size, bool in_place, ol_fault *fault) {
+    const ol_header *header = &decoder->header;
+    ol_status status = check_counts(header, size, fault);
+    if (status != OL_OK) return status;
+    target into = {NULL, OWN_DATA};
+    if (columns->count + header->record_count >= INT32_MAX ||
+        columns->key.data.size + size > INT32_MAX || columns->value.data.size + size > INT32_MAX) {
+        if (!columns->count)
+            return ol_fail(fault, OL_E_TOO_LARGE, "more than an Arrow array can address");
+        decoder->bytes_max = 0; /* full: these columns end before this batch */
+        return OL_OK;
+    }
+    if (!reserve_records(columns, header->record_count)) return no_memory(fault);
+    if (columns->views && in_place) {
+        if (!window_for(columns, payload, payload + size, &into)) return no_memory(fault);
+    } else {
+        if (ol_bytes_reserve(&columns->key.data, size) != OL_OK ||
+            ol_bytes_reserve(&columns->value.data, size) != OL_OK)
+            return no_memory(fault);
+    }
+    bool ranged = header->base_offset < decoder->start_offset ||
+                  header->base_offset + header->last_offset_delta >= decoder->end_offset;
+    if (columns->views)
+        status = ranged ? fill(decoder, columns, payload, size, &into, true, true, fault)
+                        : fill(decoder, columns, payload, size, &into, true, false, fault);
+    else
+        status = ranged ? fill(decoder, columns, payload, size, &into, false, true, fault)
+                        : fill(decoder, columns, payload, size, &into, false, false, fault);
+    if (status == OL_OK) {
+        decoder->bytes += (int64_t)size;
+        decoder->next++;
+    }
+    return status;
+}
+
+ol_status ol_decode_payload(ol_decoder *decoder, ol_columns *columns, const uint8_t *payload,
+                            size_t size, ol_fault *fault) {
+    fault->position = decoder->header.position;
+    fault->base_offset = decoder->header.base_offset;
+    fault->record = -1;
+    return decode_payload(decoder, columns, payload, size, false, fault);
+}
+
+static bool is_wanted(const ol_header *header, int64_t start_offset, int64_t end_offset,
+                      bool include_control) {
+    if ((header->attributes & OL_ATTR_CONTROL) && !include_control) return false;
+    int64_t last;
+    /* Offsets that cannot be true are not skipped: whoever reads them is told. */
+    if (header->base_offset < 0 || header->last_offset_delta < 0 ||
+        __builtin_add_overflow(header->base_offset, header->last_offset_delta, &last))
+        return true;
+    return last >= start_offset && header->base_offset < end_offset;
+}
+
+ol_status ol_batch_open(ol_header *header, const uint8_t *base, size_t size, int64_t position,
+                        int64_t start_offset, int64_t end_offset, bool check_crc,
+                        bool include_control, ol_fault *fault) {
+    fault->position = position;
+    fault->base_offset = -1;
+    fault->record = -1;
+    if (position < 0) return ol_fail(fault, OL_E_ARGUMENT, "position is negative");
+    ol_status status = ol_header_read(header, base, size, (size_t)position, false, fault);
+    if (status != OL_OK) return status;
+    if (!is_wanted(header, start_offset, end_offset, include_control)) return OL_SKIPPED;
+    if (check_crc && ol_crc32c(0, base + position + OL_CRC_FROM,
+                               (size_t)header->size - OL_CRC_FROM) != header->crc)
+        return ol_fail(fault, OL_E_CRC, "checksum does not match the batch");
+    int codec = header->attributes & OL_ATTR_CODEC;
+    if (codec > 4) return ol_fail(fault, OL_E_CODEC, "compression codec does not exist");
+    /* An emptied batch has no payload to decompress, whatever its codec bits say. */
+    return codec && header->size > OL_HEADER_BYTES ? OL_COMPRESSED : OL_OK;
+}
+
+/* Makes room for what the headers promise, within bytes_max and what the bytes can hold, so that the
+ * columns need not move while they grow. A hint: whatever it reads is checked again later. */
+static bool reserve_all(const ol_decoder *decoder, ol_columns *columns) {
+    int64_t bytes = 0, records = 0, seen = 0;
+    for (int64_t row = decoder->next; row < decoder->batch_count && seen < decoder->bytes_max;
+         row++) {
+        ol_header header;
+        ol_fault ignored;
+        int64_t position = decoder->positions[row];
+        if ((decoder->visible && !decoder->visible[row]) || position < 0) continue;
+        if (ol_header_read(&header, decoder->base, decoder->size, (size_t)position, false,
+                           &ignored) != OL_OK)
+            break;
+        int64_t payload = header.size - OL_HEADER_BYTES;
+        seen += header.size;
+        if (header.attributes & OL_ATTR_CODEC) continue;
+        if (header.record_count < 0 || header.record_count > payload / OL_RECORD_BYTES_MIN) break;
+        if (!is_wanted(&header, decoder->start_offset, decoder->end_offset,
+                       decoder->include_control))
+            continue;
+        if (bytes + payload > INT32_MAX) break;
+        bytes += payload;
+        records += header.record_count;
+    }
+    if (!reserve_records(columns, records)) return false;
+    return columns->views || (ol_bytes_reserve(&columns->key.data, (size_t)bytes) == OL_OK &&
+                              ol_bytes_reserve(&columns->value.data, (size_t)bytes) == OL_OK);
+}
+
+ol_status ol_decode(ol_decoder *decoder, ol_columns *columns, ol_fault *fault) {
+    if (!decoder->reserved && !reserve_all(decoder, columns)) return no_memory(fault);
+    decoder->reserved = true;
+    while (decoder->next < decoder->batch_count && decoder->bytes < decoder->bytes_max) {
+        if (decoder->visible && !decoder->visible[decoder->next]) {
+            decoder->next++;
+            continue;
+        }
+        ol_header *header = &decoder->header;
+        ol_status status =
+            ol_batch_open(header, decoder->base, decoder->size, decoder->positions[decoder->next],
+                          decoder->start_offset, decoder->end_offset, decoder->check_crc,
+                          decoder->include_control, fault);
+        if (status == OL_SKIPPED) {
+            decoder->next++;
+            continue;
+        }
+        if (decoder->create_time) header->attributes &= ~OL_ATTR_LOG_APPEND_TIME;
+        if (status != OL_OK) return status;
+        status =
+            decode_payload(decoder, columns, decoder->base + header->position + OL_HEADER_BYTES,
+                           (size_t)header->size - OL_HEADER_BYTES, true, fault);
+        if (status != OL_OK) return status;
+    }
+    return OL_OK;
+}

@@ -1,0 +1,386 @@
+/* oncelog: record batches of Apache Kafka (magic 2) as plain C11.
+ *
+ * Promises
+ *   - No function reads outside [base, base + size), whatever the bytes say, and none allocates more
+ *     than a small multiple of what it was handed.
+ *   - Nothing here knows Python, files, clocks or codecs; compressed payloads are handed back to the
+ *     caller, who returns them decompressed.
+ *   - Everything is reentrant. The only global is the CRC kernel, chosen once for the CPU.
+ * Caveats
+ *   - Memory that shrinks while it is read (a mapping of a truncated file) is the caller's to prevent.
+ *   - Arrow input is trusted to have the buffers that its schema promises: the C data interface
+ *     carries no sizes.
+ */
+#ifndef ONCELOG_H
+#define ONCELOG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* ---------------------------------------------------------------- status */
+
+typedef enum ol_status {
+    OL_OK = 0,
+    OL_COMPRESSED,  /* not an error: the payload at hand must be decompressed by the caller */
+    OL_BATCH_FULL,  /* not an error: the open batch must be closed before the next record */
+    OL_SKIPPED,     /* not an error: nothing in this batch was asked for */
+    OL_E_TRUNCATED, /* the bytes end inside the batch */
+    OL_E_SIZE,      /* the size field cannot be true */
+    OL_E_OLD_MAGIC, /* magic 0 or 1: the message format before record batches */
+    OL_E_MAGIC,     /* no magic that exists */
+    OL_E_CRC,       /* the checksum does not match */
+    OL_E_HEADER,    /* a header field that no writer produces */
+    OL_E_CODEC,     /* a codec number that does not exist */
+    OL_E_RECORD,    /* a record that breaks its own or its batch's promises */
+    OL_E_TOO_LARGE, /* more than the format or an Arrow array can address */
+    OL_E_TIMESTAMP, /* a timestamp that cannot be written */
+    OL_E_ARGUMENT,  /* the caller's values cannot be written */
+    OL_E_MEMORY,
+} ol_status;
+
+/* Where and why something went wrong. `what` is a static sentence without the place. */
+typedef struct ol_fault {
+    ol_status status;
+    int32_t record;      /* index within the batch, -1: the batch itself */
+    int64_t position;    /* of the batch in the buffer that was handed in */
+    int64_t base_offset; /* of the batch, -1: not known */
+    const char *what;
+} ol_fault;
+
+ol_status ol_fail(ol_fault *fault, ol_status status, const char *what);
+
+/* ---------------------------------------------------------------- CRC-32C */
+
+/* `crc` is 0 for a fresh start, else the value so far. */
+uint32_t ol_crc32c(uint32_t crc, const void *data, size_t size);
+/* CRC of A followed by B, from their CRCs and B's size. Does not touch the data. */
+uint32_t ol_crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t size_b);
+/* What a difference in the CRC of a prefix becomes after `size` further bytes. */
+uint32_t ol_crc32c_shift(uint32_t crc, uint64_t size);
+/* Kernels this CPU can run, best first: "avx512", "sse42", "armv8", "portable". NULL past the last. */
+const char *ol_crc32c_kernel(int index);
+/* Runs one kernel by name, for tests and benchmarks; false when this CPU cannot. */
+bool ol_crc32c_with(const char *kernel, uint32_t crc, const void *data, size_t size, uint32_t *out);
+
+/* ---------------------------------------------------------------- batch headers */
+
+enum {
+    OL_HEADER_BYTES = 61,
+    OL_LENGTH_END =
+        12, /* base offset and length: what stands before the bytes that length counts */
+    OL_CRC_AT = 17,
+    OL_CRC_FROM = 21, /* the checksum covers attributes to the end */
+    OL_RECORD_BYTES_MIN = 7,
+
+    OL_ATTR_CODEC = 0x07,
+    OL_ATTR_LOG_APPEND_TIME = 0x08,
+    OL_ATTR_TRANSACTIONAL = 0x10,
+    OL_ATTR_CONTROL = 0x20,
+    OL_ATTR_DELETE_HORIZON = 0x40,
+
+    OL_CONTROL_NONE = -1,       /* a data batch */
+    OL_CONTROL_UNREADABLE = -2, /* a control batch whose key cannot be read */
+};
+
+/* One row of a scan; the numpy dtype of the same fields lies over it, so order and padding are part
+ * of the interface. */
+typedef struct ol_header {
+    int64_t position; /* in the scanned buffer */
+    int64_t size;     /* whole batch, header included */
+    int64_t base_offset;
+    int64_t base_timestamp; /* the delete horizon where that bit is set */
+    int64_t max_timestamp;
+    int64_t producer_id;
+    int32_t last_offset_delta;
+    int32_t record_count;
+    int32_t base_sequence;
+    int32_t partition_leader_epoch;
+    uint32_t crc;
+    int32_t coordinator_epoch; /* of a COMMIT or ABORT marker, else -1 */
+    int16_t attributes;
+    int16_t producer_epoch;
+    int16_t control_type; /* OL_CONTROL_NONE, or the type in the first record's key */
+    int8_t magic;
+    int8_t crc_ok; /* 1 yes, 0 no, -1 not checked */
+} ol_header;
+
+/* Reads and checks the header at `position`; the batch lies wholly inside the buffer on OL_OK.
+ * A wrong checksum is reported in crc_ok, not as a status. */
+ol_status ol_header_read(ol_header *header, const uint8_t *base, size_t size, size_t position,
+                         bool check_crc, ol_fault *fault);
+
+/* Reads up to `capacity` consecutive headers. `*position` moves past each good batch; the status tells
+ * why the scan stopped (OL_OK: end of buffer or capacity). With stop_at_bad_crc a batch that fails its
+ * checksum ends the scan as OL_E_CRC. */
+ol_status ol_scan(ol_header *rows, size_t capacity, size_t *count, const uint8_t *base, size_t size,
+                  size_t *position, bool check_crc, bool stop_at_bad_crc, ol_fault *fault);
+
+/* Writes the 61 bytes of a header, the checksum as it stands in the row. */
+void ol_header_write(uint8_t *at, const ol_header *header);
+
+/* Replaces the header of a batch in place by one of the same size and payload, and derives the new
+ * checksum from the old one: the payload is not read, and damage in it stays detectable. */
+void ol_header_restamp(uint8_t *at, ol_header *header);
+
+/* ---------------------------------------------------------------- encode */
+
+typedef struct ol_slice {
+    const uint8_t *data;
+    int64_t size; /* -1: null */
+} ol_slice;
+
+/* A block of records. NULL columns: keys/values all null, no headers, default timestamp,
+ * consecutive offsets. Record r has the headers [header_starts[r], header_ends[r]). */
+typedef struct ol_block {
+    int64_t count;
+    const ol_slice *keys;
+    const ol_slice *values;
+    const int64_t *timestamps;
+    const int64_t *offsets;
+    const int64_t *header_starts;
+    const int64_t *header_ends;
+    const ol_slice *header_keys;
+    const ol_slice *header_values;
+} ol_block;
+
+typedef struct ol_bytes {
+    uint8_t *data;
+    size_t size;
+    size_t capacity;
+} ol_bytes;
+
+typedef struct ol_encoder {
+    /* set by the caller after ol_encoder_init */
+    ol_header next; /* fields of the next batch; offset and sequence move on as batches close */
+    int64_t default_timestamp;
+    int64_t
+        batch_bytes_max; /* a batch with more than one record never exceeds this before compression */
+    bool
+        one_batch; /* do not split; last offset delta, base and max timestamp taken from `next` if fixed */
+    bool fix_base_timestamp; /* next.base_timestamp is given, not the first record's */
+    bool fix_max_timestamp;  /* next.max_timestamp is given, not the largest */
+    bool fix_last_offset_delta;
+    bool compress; /* stop with OL_BATCH_FULL instead of closing a batch */
+    /* results */
+    ol_bytes out; /* whole batches, then the open one */
+    int64_t batch_count;
+    int64_t record_count;
+    /* the open batch */
+    size_t open_at;
+    int64_t open_count;
+    int64_t open_base_timestamp;
+    int64_t open_max_timestamp;
+    int64_t open_last_delta;
+} ol_encoder;
+
+void ol_encoder_init(ol_encoder *encoder);
+void ol_encoder_free(ol_encoder *encoder);
+/* Makes room for `extra` bytes more. */
+ol_status ol_bytes_reserve(ol_bytes *bytes, size_t extra);
+/* Appends records block[*done ...]; advances *done. OL_BATCH_FULL: close the batch and call again. */
+ol_status ol_encode(ol_encoder *encoder, const ol_block *block, int64_t *done, ol_fault *fault);
+/* Closes the open batch, if it has records or one_batch is set. `payload` replaces the records
+ * (their compressed form), NULL keeps them. */
+ol_status ol_encode_close(ol_encoder *encoder, const uint8_t *payload, size_t payload_size,
+                          ol_fault *fault);
+
+/* ---------------------------------------------------------------- decode */
+
+/* Binary values of one column: offsets and contiguous data, or 16-byte views. */
+typedef struct ol_binary {
+    int32_t *offsets; /* count + 1 */
+    ol_bytes data;    /* contiguous bytes; with views: bytes that do not lie in a window */
+    uint8_t *views;   /* 16 bytes each */
+    uint8_t *validity;
+    int64_t *variadic_sizes; /* with views: sizes of the windows and of data */
+    int64_t null_count;
+} ol_binary;
+
+/* Growing columns of decoded records; reference counted, because Arrow arrays made from it may outlive
+ * each other. */
+typedef struct ol_columns {
+    int64_t count;
+    int64_t capacity;
+    bool views;
+    int64_t *offsets;
+    int64_t *timestamps;
+    int8_t *timestamp_types;
+    ol_binary key;
+    ol_binary value;
+    int32_t *header_starts; /* count + 1 */
+    int64_t header_count;
+    int64_t header_capacity;
+    ol_binary header_key;
+    ol_binary header_value;
+    /* Views address their bytes as (window, 32-bit offset); windows lie over the caller's buffer. */
+    const uint8_t **windows;
+    int64_t *window_sizes;
+    int32_t window_count;
+    void *pin; /* what keeps the caller's buffer alive; given back through unpin */
+    void (*unpin)(void *);
+    _Atomic int32_t references;
+} ol_columns;
+
+ol_columns *ol_columns_new(bool views);
+/* After the last decode and before the first use: no column is NULL, views know their buffers. */
+bool ol_columns_finish(ol_columns *columns);
+void ol_columns_retain(ol_columns *columns);
+void ol_columns_release(ol_columns *columns);
+
+/* Reads the header at `position` and readies the batch for decoding: OL_SKIPPED where it holds nothing
+ * of [start_offset, end_offset), OL_COMPRESSED where its payload must be decompressed first. */
+ol_status ol_batch_open(ol_header *header, const uint8_t *base, size_t size, int64_t position,
+                        int64_t start_offset, int64_t end_offset, bool check_crc,
+                        bool include_control, ol_fault *fault);
+
+/* Which records of which batches. Rows of `positions` are visited in order. */
+typedef struct ol_decoder {
+    const uint8_t *base;
+    size_t size;
+    const int64_t *positions;
+    const uint8_t *visible; /* one byte a batch, NULL: all */
+    int64_t batch_count;
+    int64_t start_offset; /* first offset wanted */
+    int64_t end_offset;   /* first offset not wanted */
+    int64_t bytes_max;    /* stop after the batch that takes the columns to this many bytes */
+    bool check_crc;
+    bool include_control;
+    bool create_time; /* the producer's timestamps, also where the log stamped its own */
+    int64_t next;     /* row that is visited next: the place to go on after a stop */
+    ol_header header; /* the batch at hand */
+    int64_t bytes;    /* payload bytes decoded so far */
+    bool reserved;    /* room for the rows has been made */
+} ol_decoder;
+
+/* Decodes until the rows or bytes_max end (OL_OK, see `next`), or a compressed batch comes up
+ * (OL_COMPRESSED): decompress base[header.position + 61 .. + header.size) and pass it to
+ * ol_decode_payload, then call again. */
+ol_status ol_decode(ol_decoder *decoder, ol_columns *columns, ol_fault *fault);
+ol_status ol_decode_payload(ol_decoder *decoder, ol_columns *columns, const uint8_t *payload,
+                            size_t size, ol_fault *fault);
+
+/* Walks all records of one payload and proves that they are sound. */
+ol_status ol_records_check(const ol_header *header, const uint8_t *payload, size_t size,
+                           ol_fault *fault);
+
+/* One record of a payload that ol_records_check has passed. */
+typedef struct ol_record {
+    int64_t offset;
+    int64_t timestamp;
+    ol_slice key;
+    ol_slice value;
+    int32_t header_count;
+    int32_t size;           /* in the payload, length prefix included */
+    const uint8_t *headers; /* first header; read with ol_header_next */
+    const uint8_t *end;
+} ol_record;
+ol_status ol_record_next(ol_record *record, const ol_header *header, const uint8_t *payload,
+                         size_t size, size_t *position);
+/* Reads one record header at record->headers and steps past it. */
+ol_status ol_record_header_next(ol_record *record, ol_slice *key, ol_slice *value);
+
+/* ---------------------------------------------------------------- UTF-8 */
+
+/* Copies text, each malformed part replaced by U+FFFD; out has room for 3 * size. Returns its size. */
+size_t ol_utf8_repair(uint8_t *out, const uint8_t *text, size_t size);
+bool ol_utf8_valid(const uint8_t *text, size_t size);
+
+/* ---------------------------------------------------------------- Arrow C data interface */
+
+#ifndef ARROW_C_DATA_INTERFACE
+#define ARROW_C_DATA_INTERFACE
+#define ARROW_FLAG_DICTIONARY_ORDERED 1
+#define ARROW_FLAG_NULLABLE 2
+#define ARROW_FLAG_MAP_KEYS_SORTED 4
+struct ArrowSchema {
+    const char *format;
+    const char *name;
+    const char *metadata;
+    int64_t flags;
+    int64_t n_children;
+    struct ArrowSchema **children;
+    struct ArrowSchema *dictionary;
+    void (*release)(struct ArrowSchema *);
+    void *private_data;
+};
+struct ArrowArray {
+    int64_t length;
+    int64_t null_count;
+    int64_t offset;
+    int64_t n_buffers;
+    int64_t n_children;
+    const void **buffers;
+    struct ArrowArray **children;
+    struct ArrowArray *dictionary;
+    void (*release)(struct ArrowArray *);
+    void *private_data;
+};
+#endif
+#ifndef ARROW_C_STREAM_INTERFACE
+#define ARROW_C_STREAM_INTERFACE
+struct ArrowArrayStream {
+    int (*get_schema)(struct ArrowArrayStream *, struct ArrowSchema *out);
+    int (*get_next)(struct ArrowArrayStream *, struct ArrowArray *out);
+    const char *(*get_last_error)(struct ArrowArrayStream *);
+    void (*release)(struct ArrowArrayStream *);
+    void *private_data;
+};
+#endif
+
+/* Columns offset, timestamp, timestamp_type, key, value, headers. */
+ol_status ol_arrow_schema(struct ArrowSchema *schema, bool views);
+ol_status ol_arrow_array(struct ArrowArray *array, ol_columns *columns);
+
+typedef enum ol_column_kind {
+    OL_COLUMN_NULL,
+    OL_COLUMN_BINARY,       /* 32-bit offsets */
+    OL_COLUMN_LARGE_BINARY, /* 64-bit offsets */
+    OL_COLUMN_BINARY_VIEW,
+    OL_COLUMN_FIXED,
+} ol_column_kind;
+
+/* A binary or string column of an Arrow array, offset already applied. */
+typedef struct ol_column {
+    ol_column_kind kind;
+    int64_t width; /* OL_COLUMN_FIXED */
+    int64_t offset;
+    int64_t length;
+    const uint8_t *validity;
+    const void *offsets; /* or the views */
+    const uint8_t *data;
+    const uint8_t *const *variadic;
+} ol_column;
+
+/* Record columns found in one Arrow struct array by name: key, value, timestamp, headers. */
+typedef struct ol_arrow_records {
+    int64_t length;
+    bool has_key, has_value, has_timestamp, has_headers;
+    ol_column key, value, header_key, header_value;
+    const int64_t *timestamps; /* offset applied */
+    const uint8_t *timestamp_validity;
+    int64_t timestamp_offset;
+    int64_t timestamp_multiply, timestamp_divide; /* to milliseconds */
+    const int32_t *list_offsets;                  /* one of these two, offset applied */
+    const int64_t *large_list_offsets;
+    const uint8_t *list_validity;
+    int64_t list_offset;
+} ol_arrow_records;
+
+/* Binds a struct array and its schema; a type that cannot be encoded is named in `what` (static) and
+ * `column`. */
+ol_status ol_arrow_bind(ol_arrow_records *records, const struct ArrowSchema *schema,
+                        const struct ArrowArray *array, const char **column, ol_fault *fault);
+/* Slices [start, start + count) of a column. */
+ol_status ol_column_slices(const ol_column *column, int64_t start, int64_t count, ol_slice *out);
+/* Timestamps in milliseconds; nulls become default_timestamp. */
+ol_status ol_arrow_timestamps(const ol_arrow_records *records, int64_t start, int64_t count,
+                              int64_t default_timestamp, int64_t *out);
+/* The headers that a record range covers, as items [*first, *first + *items) of the header columns, and
+ * those of each record relative to *first. */
+ol_status ol_arrow_header_range(const ol_arrow_records *records, int64_t start, int64_t count,
+                                int64_t *first, int64_t *items, int64_t *starts, int64_t *ends);
+/* Bytes of all values, where that is known without visiting each; else 0. */
+int64_t ol_column_bytes_hint(const ol_column *column);
+
+#endif
