@@ -1,0 +1,1 @@
+"""No opinions: errors, identifiers, options, the clock and the disk."""

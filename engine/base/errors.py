@@ -1,0 +1,147 @@
+"""Every error oncelog raises: Kafka's code, and the answer to "what do I do now?".
+
+The three flags that Kafka's clients know (``retriable``, ``fatal``, ``txn_requires_abort``) derive from
+one value, the remedy. ``took_effect`` says what a caller may assume about the request that failed.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import ClassVar
+
+
+class Remedy(enum.Enum):
+    """What the caller should do next."""
+
+    RETRY = "call again"
+    ABORT = "abort the transaction"
+    REOPEN = "open a new producer"
+    FIX = "change the call"
+    STOP = "stop and verify the log"
+
+
+class OncelogError(Exception):
+    """Base of all errors; by itself, Kafka's "unknown server error"."""
+
+    code: ClassVar[int] = -1
+    remedy: ClassVar[Remedy] = Remedy.STOP
+    took_effect: ClassVar[bool | None] = False
+    advice: ClassVar[str] = ""
+
+    def __str__(self) -> str:
+        sentence = super().__str__()
+        return f"{sentence}. {self.advice}" if self.advice else sentence
+
+    @property
+    def retriable(self) -> bool:
+        return self.remedy is Remedy.RETRY
+
+    @property
+    def fatal(self) -> bool:
+        return self.remedy in (Remedy.REOPEN, Remedy.STOP)
+
+    @property
+    def txn_requires_abort(self) -> bool:
+        return self.remedy is Remedy.ABORT
+
+
+class BatchError(OncelogError):
+    """A record batch that cannot be read or written, and where it lies.
+
+    ``file`` is empty for bytes that came from no file; ``position`` is where the batch starts in them,
+    ``base_offset`` its first offset and ``record`` the record's index in the batch; -1 where unknown.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        file: str = "",
+        position: int = -1,
+        base_offset: int = -1,
+        record: int = -1,
+    ) -> None:
+        super().__init__(what)
+        self.what = what
+        self.file = file
+        self.position = position
+        self.base_offset = base_offset
+        self.record = record
+
+    def __str__(self) -> str:
+        place = [self.file] if self.file else []
+        if self.position >= 0:
+            place.append(f"position {self.position}")
+        if self.base_offset >= 0:
+            place.append(f"base offset {self.base_offset}")
+        if self.record >= 0:
+            place.append(f"record {self.record} of the batch")
+        sentence = f"{self.what} ({', '.join(place)})" if place else self.what
+        return f"{sentence}. {self.advice}" if self.advice else sentence
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (self.what,), self.__dict__)
+
+
+class CorruptRecordError(BatchError):
+    """The bytes are not what was written: bad checksum, impossible size, unknown magic."""
+
+    code = 2
+    remedy = Remedy.STOP
+    advice = (
+        "The bytes are damaged here: what lies before is readable, restore the rest from a copy"
+    )
+
+
+class TruncatedBatchError(CorruptRecordError):
+    """The bytes end inside a batch: a torn write, or a read that was cut short."""
+
+    advice = "Wait for the rest if it is still being written; after a crash, cut the file at this position"
+
+
+class RecordTooLargeError(BatchError):
+    """A record is larger than a batch may be."""
+
+    code = 10
+    remedy = Remedy.FIX
+    advice = "Split the value, or raise the limit"
+
+
+class RecordBatchTooLargeError(BatchError):
+    """A batch is larger, or grows larger when decompressed, than the limit allows."""
+
+    code = 18
+    remedy = Remedy.FIX
+    advice = "Raise the limit if you trust where the bytes came from"
+
+
+class InvalidTimestampError(BatchError):
+    """A timestamp that cannot stand in a record."""
+
+    code = 32
+    remedy = Remedy.FIX
+    advice = "Timestamps are milliseconds since 1970, zero or more"
+
+
+class UnsupportedForMessageFormatError(BatchError):
+    """The old message format (magic 0 or 1), which Kafka 4 no longer reads either."""
+
+    code = 43
+    remedy = Remedy.FIX
+    advice = "This is the old format: let a Kafka 3.x broker rewrite the topic, then read it here"
+
+
+class UnsupportedCompressionTypeError(BatchError):
+    """A compression codec that does not exist."""
+
+    code = 76
+    remedy = Remedy.STOP
+    advice = "Known codecs are none, gzip, snappy, lz4 and zstd"
+
+
+class InvalidRecordError(BatchError):
+    """A record that breaks its own or its batch's promises, although the checksum may be right."""
+
+    code = 87
+    remedy = Remedy.STOP
+    advice = "Whoever wrote this batch is at fault: skip to the next batch to go on"

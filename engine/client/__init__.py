@@ -1,0 +1,1 @@
+"""The embedded door: producers, consumers, admin, and Arrow at both ends."""

@@ -1,0 +1,1 @@
+"""One segment file and what points into it: record batches and their codecs."""

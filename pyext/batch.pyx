@@ -1,0 +1,719 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+"""Record batches (magic 2): encode with attribute flags, scan headers, decode.
+Room    wraps csrc/{header,encode,decode,arrow}.c: no files, no clock, no codecs, no policy.
+Borrow  inputs are pinned for the call; columns of views keep the pin.
+GIL     released over scans, encodes and decodes; taken back for a codec call, once a batch.
+Fails   with oncelog.base.errors types that name file, position, offset and record; never yields half a record.
+Layout  engine/segment/batch.py
+"""
+cimport cython
+from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.memoryview cimport PyMemoryView_FromMemory
+from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
+from cpython.ref cimport Py_DECREF, Py_INCREF
+from cpython.tuple cimport PyTuple_GET_ITEM
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize
+from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memset
+from oncelog_c cimport (
+    OL_ATTR_CODEC, OL_BATCH_FULL, OL_COMPRESSED, OL_HEADER_BYTES, OL_OK, PyBUF_READ, Py_IsInitialized, ArrowArray,
+    ArrowArrayStream, ArrowSchema, check, decompressed, fault_error, ol_arrow_array, ol_arrow_bind,
+    ol_arrow_header_range, ol_arrow_records, ol_arrow_schema, ol_arrow_timestamps, ol_block, ol_bytes,
+    ol_bytes_reserve, ol_column_bytes_hint, ol_column_slices, ol_columns, ol_columns_finish, ol_columns_new,
+    ol_columns_release, ol_decode, ol_decode_payload, ol_decoder, ol_encode, ol_encode_close, ol_encoder,
+    ol_encoder_free, ol_encoder_init, ol_fault, ol_header, ol_header_read, ol_header_restamp, ol_scan, ol_slice,
+    ol_status, pin, pinned_data, pinned_size,
+)
+
+import numpy as np
+
+cdef enum:
+    BLOCK = 512          # records whose slices are gathered at a time: they stay in the first-level cache
+    FIRST_ROWS = 256
+
+# One row of a scan; lies over struct ol_header.
+HEADER_DTYPE = np.dtype([
+    ("position", np.int64), ("size", np.int64), ("base_offset", np.int64), ("base_timestamp", np.int64),
+    ("max_timestamp", np.int64), ("producer_id", np.int64), ("last_offset_delta", np.int32),
+    ("record_count", np.int32), ("base_sequence", np.int32), ("partition_leader_epoch", np.int32),
+    ("crc", np.uint32), ("coordinator_epoch", np.int32), ("attributes", np.int16), ("producer_epoch", np.int16),
+    ("control_type", np.int16), ("magic", np.int8), ("crc_ok", np.int8),
+])
+assert HEADER_DTYPE.itemsize == sizeof(ol_header)
+
+
+cdef void _unpin(void *pin) noexcept nogil:
+    # Arrow may drop the last reference on any thread, and after the interpreter has gone.
+    if Py_IsInitialized():
+        with gil:
+            Py_DECREF(<object>pin)
+
+
+# ---------------------------------------------------------------- scan
+
+cdef object _scan(object buffer, Py_ssize_t position, bint check_crc, bint stop_at_bad_crc, size_t *end,
+                  ol_status *status, ol_fault *fault):
+    cdef object held = pin(buffer)
+    cdef const uint8_t *base = pinned_data(held)
+    cdef size_t size = pinned_size(held), at = <size_t>position, count = 0, found = 0
+    cdef size_t capacity = FIRST_ROWS
+    cdef ol_header[::1] window
+    if position < 0 or <size_t>position > size:
+        raise ValueError(f"position {position} lies outside the {size} bytes")
+    rows = np.empty(capacity, HEADER_DTYPE)
+    while True:
+        window = rows
+        with nogil:
+            status[0] = ol_scan(&window[count], capacity - count, &found, base, size, &at, check_crc,
+                                stop_at_bad_crc, fault)
+        count += found
+        if status[0] != OL_OK or at >= size:
+            break
+        # The rest of the buffer foretells the rest of the rows.
+        capacity = max(capacity * 2, count + count * (size - at) // at + 16) if at else capacity * 2
+        window = None
+        rows = np.resize(rows, capacity)
+    window = None
+    end[0] = at
+    return rows[:count].copy() if count * 4 < capacity * 3 else rows[:count]
+
+
+def scan(buffer, Py_ssize_t position=0, *, bint check_crc=True, str file=""):
+    """Headers of all batches from ``position`` to the end of ``buffer``, one row each (HEADER_DTYPE).
+
+    A wrong checksum shows in ``crc_ok`` (1 yes, 0 no, -1 not checked). Raises where a batch is cut off or its
+    header cannot be one; scan_prefix returns what lies before that.
+    """
+    cdef size_t end = 0
+    cdef ol_status status = OL_OK
+    cdef ol_fault fault
+    rows = _scan(buffer, position, check_crc, False, &end, &status, &fault)
+    check(status, &fault, file)
+    return rows
+
+
+def scan_prefix(buffer, Py_ssize_t position=0, *, bint check_crc=True, str file=""):
+    """(rows, end, error): the headers of all sound batches from ``position`` on, where they end, and the
+    error that ended them (None: the end of the buffer). With ``check_crc`` a wrong checksum ends them, too.
+    """
+    cdef size_t end = 0
+    cdef ol_status status = OL_OK
+    cdef ol_fault fault
+    rows = _scan(buffer, position, check_crc, check_crc, &end, &status, &fault)
+    return rows, end, None if status == OL_OK else fault_error(&fault, file)
+
+
+def restamp(buffer, Py_ssize_t position=0, *, base_offset=None, partition_leader_epoch=None, attributes=None,
+            max_timestamp=None, producer_id=None, producer_epoch=None, base_sequence=None, str file=""):
+    """Changes header fields of the batch at ``position`` of a writable buffer, in place.
+
+    The checksum is derived from the old one, so the records are not read and damage in them stays detectable.
+    The codec bits say how the records are stored and cannot change.
+    """
+    cdef Py_buffer pin
+    cdef ol_header header
+    cdef ol_fault fault
+    cdef int16_t codec
+    PyObject_GetBuffer(buffer, &pin, PyBUF_WRITABLE)
+    try:
+        if position < 0:
+            raise ValueError("position is negative")
+        check(ol_header_read(&header, <const uint8_t *>pin.buf, <size_t>pin.len, <size_t>position, False, &fault),
+              &fault, file)
+        codec = header.attributes & OL_ATTR_CODEC
+        if base_offset is not None:
+            header.base_offset = base_offset
+        if partition_leader_epoch is not None:
+            header.partition_leader_epoch = partition_leader_epoch
+        if attributes is not None:
+            header.attributes = attributes
+            if header.attributes & OL_ATTR_CODEC != codec:
+                raise ValueError("restamp cannot change the codec: the records would have to be compressed anew")
+        if max_timestamp is not None:
+            header.max_timestamp = max_timestamp
+        if producer_id is not None:
+            header.producer_id = producer_id
+        if producer_epoch is not None:
+            header.producer_epoch = producer_epoch
+        if base_sequence is not None:
+            header.base_sequence = base_sequence
+        ol_header_restamp(<uint8_t *>pin.buf + position, &header)
+    finally:
+        PyBuffer_Release(&pin)
+
+
+# ---------------------------------------------------------------- encode
+
+@cython.final
+cdef class EncodedBatches:
+    """Whole record batches, one after another: a writable buffer of its own memory."""
+    cdef ol_bytes _bytes
+    cdef readonly int64_t batch_count
+    cdef readonly int64_t record_count
+
+    def __dealloc__(self):
+        free(self._bytes.data)
+
+    def __len__(self):
+        return <Py_ssize_t>self._bytes.size
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, self._bytes.data, <Py_ssize_t>self._bytes.size, 0, flags)
+
+    def __repr__(self):
+        return f"EncodedBatches({self.batch_count} batches, {self.record_count} records, {self._bytes.size} bytes)"
+
+
+ctypedef struct _Block:
+    ol_slice keys[BLOCK]
+    ol_slice values[BLOCK]
+    int64_t timestamps[BLOCK]
+    int64_t header_starts[BLOCK]
+    int64_t header_ends[BLOCK]
+
+
+@cython.final
+cdef class Encoder:
+    """Builds record batches from Arrow data or Python sequences; splits them by size.
+
+    Not for two threads at once: the GIL is released while it works, so a second caller is refused.
+    """
+    cdef ol_encoder _state
+    cdef object _compress
+    cdef bint _busy
+    cdef bint _finished
+    cdef _Block *_block
+    cdef ol_slice *_header_keys
+    cdef ol_slice *_header_values
+    cdef int64_t _header_capacity
+
+    def __cinit__(self, *, int64_t base_offset=0, int32_t partition_leader_epoch=-1, int16_t attributes=0,
+                  int64_t producer_id=-1, int16_t producer_epoch=-1, int32_t base_sequence=-1,
+                  int64_t timestamp_ms=-1, int64_t batch_bytes=0x7FFFFFFF, bint one_batch=False,
+                  base_timestamp=None, max_timestamp=None, last_offset_delta=None, compress=None):
+        ol_encoder_init(&self._state)
+        if base_offset < 0 or base_offset > INT64_MAX >> 1:
+            raise ValueError(f"base offset {base_offset} is out of range")
+        if batch_bytes < 1:
+            raise ValueError(f"batch size {batch_bytes} is out of range")
+        if bool(attributes & OL_ATTR_CODEC) != (compress is not None):
+            raise ValueError("codec bits and a compress function go together")
+        self._state.next.base_offset = base_offset
+        self._state.next.partition_leader_epoch = partition_leader_epoch
+        self._state.next.attributes = attributes
+        self._state.next.producer_id = producer_id
+        self._state.next.producer_epoch = producer_epoch
+        self._state.next.base_sequence = base_sequence
+        self._state.default_timestamp = timestamp_ms
+        self._state.batch_bytes_max = min(batch_bytes, 0x7FFFFFFF)
+        self._state.one_batch = one_batch
+        self._state.compress = compress is not None
+        self._compress = compress
+        if base_timestamp is not None:
+            self._state.next.base_timestamp = base_timestamp
+            self._state.fix_base_timestamp = True
+        elif one_batch:
+            self._state.next.base_timestamp = timestamp_ms
+        if max_timestamp is not None:
+            self._state.next.max_timestamp = max_timestamp
+            self._state.fix_max_timestamp = True
+        if last_offset_delta is not None:
+            if not one_batch:
+                raise ValueError("a last offset delta is of one batch: pass one_batch=True")
+            self._state.next.last_offset_delta = last_offset_delta
+            self._state.fix_last_offset_delta = True
+        self._block = <_Block *>malloc(sizeof(_Block))
+        if self._block is NULL:
+            raise MemoryError()
+
+    def __dealloc__(self):
+        ol_encoder_free(&self._state)
+        free(self._block)
+        free(self._header_keys)
+        free(self._header_values)
+
+    cdef int _enter(self) except -1:
+        if self._finished:
+            raise ValueError("the encoder is finished; make a new one")
+        if self._busy:
+            raise RuntimeError("the encoder is in use by another thread")
+        self._busy = True
+        return 0
+
+    cdef int _reserve_headers(self, int64_t count) except -1:
+        cdef int64_t capacity
+        cdef ol_slice *keys
+        cdef ol_slice *values
+        if count <= self._header_capacity:
+            return 0
+        capacity = max(count, self._header_capacity * 2)
+        keys = <ol_slice *>realloc(self._header_keys, capacity * sizeof(ol_slice))
+        if keys is NULL:
+            raise MemoryError()
+        self._header_keys = keys
+        values = <ol_slice *>realloc(self._header_values, capacity * sizeof(ol_slice))
+        if values is NULL:
+            raise MemoryError()
+        self._header_values = values
+        self._header_capacity = capacity
+        return 0
+
+    cdef int _close(self) except -1:
+        """Closes the open batch, compressed where that is asked for."""
+        cdef ol_fault fault
+        cdef size_t start = self._state.open_at + OL_HEADER_BYTES, size
+        cdef const uint8_t *data
+        cdef ol_status status
+        memset(&fault, 0, sizeof(fault))
+        fault.record = -1
+        if self._compress is not None and self._state.open_count:
+            packed = self._compress(PyMemoryView_FromMemory(
+                <char *>self._state.out.data + start, <Py_ssize_t>(self._state.out.size - start), PyBUF_READ))
+            payload = pin(packed)
+            data, size = pinned_data(payload), pinned_size(payload)
+            with nogil:
+                status = ol_encode_close(&self._state, data, size, &fault)
+        else:
+            with nogil:
+                status = ol_encode_close(&self._state, NULL, 0, &fault)
+        return check(status, &fault, "")
+
+    cdef int _put(self, ol_block *block, int64_t first) except -1:
+        """Encodes one block; ``first`` is the index of its first record among those given."""
+        cdef ol_fault fault
+        cdef ol_status status
+        cdef int64_t done = 0
+        while True:
+            with nogil:
+                status = ol_encode(&self._state, block, &done, &fault)
+            if status != OL_BATCH_FULL:
+                break
+            self._close()
+        if status != OL_OK:
+            # Nothing of this encoder has left it yet: the place is the record's, not a batch's.
+            fault.position = fault.base_offset = -1
+            fault.record += <int32_t>first
+            check(status, &fault, "")
+        return 0
+
+    def add(self, keys, values, timestamps=None, headers=None, offsets=None):
+        """Adds records from sequences: bytes or None each; headers are sequences of (str, bytes or None).
+
+        ``keys``, ``timestamps`` (milliseconds), ``headers`` and ``offsets`` may be None.
+        """
+        # Tuples keep the objects alive while the GIL is released, whatever happens to the caller's lists.
+        cdef tuple value_items = tuple(values)
+        cdef tuple key_items = None if keys is None else tuple(keys)
+        cdef tuple header_items = None if headers is None else tuple(headers)
+        cdef Py_ssize_t total = len(value_items), start = 0, count, index
+        cdef int64_t[::1] times
+        cdef int64_t[::1] numbers
+        cdef ol_block block
+        cdef list kept
+        if key_items is not None and len(key_items) != total:
+            raise ValueError(f"{total} values but {len(key_items)} keys")
+        if header_items is not None and len(header_items) != total:
+            raise ValueError(f"{total} values but {len(header_items)} headers")
+        if timestamps is not None:
+            times = _int64_column(timestamps, total, "timestamps")
+        if offsets is not None:
+            numbers = _int64_column(offsets, total, "offsets")
+        self._enter()
+        try:
+            while start < total:
+                count = min(total - start, <Py_ssize_t>BLOCK)
+                kept = []
+                memset(&block, 0, sizeof(block))
+                block.count = count
+                block.values = self._block.values
+                for index in range(count):
+                    _slice_of(<object>PyTuple_GET_ITEM(value_items, start + index), &self._block.values[index], kept, "value")
+                if key_items is not None:
+                    block.keys = self._block.keys
+                    for index in range(count):
+                        _slice_of(<object>PyTuple_GET_ITEM(key_items, start + index), &self._block.keys[index], kept, "key")
+                if timestamps is not None:
+                    block.timestamps = &times[start]
+                if offsets is not None:
+                    block.offsets = &numbers[start]
+                if header_items is not None:
+                    self._gather_headers(header_items, start, count, kept)
+                    block.header_starts = self._block.header_starts
+                    block.header_ends = self._block.header_ends
+                    block.header_keys = self._header_keys
+                    block.header_values = self._header_values
+                self._put(&block, start)
+                start += count
+        finally:
+            self._busy = False
+
+    cdef int _gather_headers(self, tuple items, Py_ssize_t start, Py_ssize_t count, list kept) except -1:
+        cdef int64_t used = 0
+        cdef Py_ssize_t index, size
+        cdef const char *text
+        for index in range(count):
+            self._block.header_starts[index] = used
+            pairs = items[start + index]
+            if pairs is not None:
+                pairs = tuple(pairs)
+                kept.append(pairs)
+                self._reserve_headers(used + len(pairs))
+                for pair in pairs:
+                    name, value = pair
+                    if isinstance(name, str):
+                        kept.append(name)
+                        text = PyUnicode_AsUTF8AndSize(name, &size)
+                        self._header_keys[used] = ol_slice(<const uint8_t *>text, size)
+                    elif isinstance(name, bytes):
+                        kept.append(name)
+                        self._header_keys[used] = ol_slice(<const uint8_t *>PyBytes_AS_STRING(name),
+                                                           PyBytes_GET_SIZE(name))
+                    else:
+                        raise TypeError(f"a header key is a str, not {type(name).__name__}")
+                    kept.append(value)
+                    _slice_of(value, &self._header_values[used], kept, "header value")
+                    used += 1
+            self._block.header_ends[index] = used
+        return 0
+
+    def add_arrow(self, data, offsets=None):
+        """Adds the rows of anything with ``__arrow_c_array__`` or ``__arrow_c_stream__``.
+
+        Columns by name: ``value``; optional ``key``, ``timestamp``, ``headers``. Others are not looked at.
+        """
+        cdef ArrowArrayStream *stream
+        cdef ArrowSchema schema
+        cdef ArrowArray array
+        cdef int64_t first = 0
+        cdef int64_t[::1] numbers = None
+        if offsets is not None:
+            numbers = _int64_column(offsets, len(offsets), "offsets")
+        if hasattr(data, "__arrow_c_array__"):
+            schema_capsule, array_capsule = data.__arrow_c_array__()
+            self._enter()
+            try:
+                self._add_array(<ArrowSchema *>PyCapsule_GetPointer(schema_capsule, "arrow_schema"),
+                                <ArrowArray *>PyCapsule_GetPointer(array_capsule, "arrow_array"), numbers, 0)
+            finally:
+                self._busy = False
+            return
+        if not hasattr(data, "__arrow_c_stream__"):
+            raise TypeError(f"{type(data).__name__} offers no Arrow data (__arrow_c_array__ or __arrow_c_stream__)")
+        capsule = data.__arrow_c_stream__()
+        stream = <ArrowArrayStream *>PyCapsule_GetPointer(capsule, "arrow_array_stream")
+        schema.release = NULL
+        self._enter()
+        try:
+            if stream.get_schema(stream, &schema) != 0:
+                raise ValueError(_stream_error(stream))
+            while True:
+                array.release = NULL
+                if stream.get_next(stream, &array) != 0:
+                    raise ValueError(_stream_error(stream))
+                if array.release is NULL:
+                    break
+                try:
+                    self._add_array(&schema, &array, numbers, first)
+                    first += array.length
+                finally:
+                    array.release(&array)
+        finally:
+            self._busy = False
+            if schema.release is not NULL:
+                schema.release(&schema)
+
+    cdef int _add_array(self, ArrowSchema *schema, ArrowArray *array, int64_t[::1] offsets, int64_t first) except -1:
+        cdef ol_arrow_records records
+        cdef ol_fault fault
+        cdef ol_block block
+        cdef const char *column = NULL
+        cdef int64_t start = 0, count, header_first = 0, header_items = 0
+        cdef ol_status status
+        if ol_arrow_bind(&records, schema, array, &column, &fault) != OL_OK:
+            raise TypeError(f"column {column.decode()!r}: {fault.what.decode()}" if column[0] else fault.what.decode())
+        if offsets is not None and offsets.shape[0] < first + records.length:
+            raise ValueError(f"{first + records.length} rows but {offsets.shape[0]} offsets")
+        # Data, about two dozen bytes a record, and a header for every full batch, so that growth is rare.
+        count = ol_column_bytes_hint(&records.key) + ol_column_bytes_hint(&records.value) + 24 * records.length
+        count += (count // self._state.batch_bytes_max + 1) * OL_HEADER_BYTES
+        if ol_bytes_reserve(&self._state.out, <size_t>count) != OL_OK:
+            raise MemoryError()
+        while start < records.length:
+            count = min(records.length - start, <int64_t>BLOCK)
+            memset(&block, 0, sizeof(block))
+            block.count = count
+            block.values = self._block.values
+            if records.has_headers:
+                status = ol_arrow_header_range(&records, start, count, &header_first, &header_items,
+                                               self._block.header_starts, self._block.header_ends)
+                if status != OL_OK or header_items < 0:
+                    raise ValueError("headers: the list offsets do not rise")
+                self._reserve_headers(header_items)
+                block.header_starts = self._block.header_starts
+                block.header_ends = self._block.header_ends
+                block.header_keys = self._header_keys
+                block.header_values = self._header_values
+            with nogil:
+                status = ol_column_slices(&records.value, start, count, self._block.values)
+                if status == OL_OK and records.has_key:
+                    block.keys = self._block.keys
+                    status = ol_column_slices(&records.key, start, count, self._block.keys)
+                if status == OL_OK and records.has_timestamp:
+                    block.timestamps = self._block.timestamps
+                    status = ol_arrow_timestamps(&records, start, count, self._state.default_timestamp,
+                                                 self._block.timestamps)
+                if status == OL_OK and records.has_headers:
+                    status = ol_column_slices(&records.header_key, header_first, header_items, self._header_keys)
+                if status == OL_OK and records.has_headers:
+                    status = ol_column_slices(&records.header_value, header_first, header_items,
+                                              self._header_values)
+            if status != OL_OK:
+                raise ValueError("the Arrow offsets do not rise, or a timestamp does not fit milliseconds")
+            if offsets is not None:
+                block.offsets = &offsets[first + start]
+            self._put(&block, first + start)
+            start += count
+        return 0
+
+    @property
+    def nbytes(self):
+        """Bytes so far, the open batch before compression included."""
+        return self._state.out.size
+
+    def finish(self):
+        """Closes the open batch and hands over all that was built."""
+        cdef EncodedBatches result
+        self._enter()
+        try:
+            self._close()
+            result = EncodedBatches()
+            result._bytes = self._state.out
+            result.batch_count = self._state.batch_count
+            result.record_count = self._state.record_count
+            memset(&self._state.out, 0, sizeof(ol_bytes))
+            self._finished = True
+        finally:
+            self._busy = False
+        if result._bytes.data is NULL:
+            result._bytes.data = <uint8_t *>malloc(1)  # an empty buffer still has an address
+        return result
+
+
+cdef inline int _slice_of(object item, ol_slice *out, list kept, str what) except -1:
+    if PyBytes_CheckExact(item):
+        out.data = <const uint8_t *>PyBytes_AS_STRING(item)
+        out.size = PyBytes_GET_SIZE(item)
+        return 0
+    return _slice_of_other(item, out, kept, what)
+
+
+cdef int _slice_of_other(object item, ol_slice *out, list kept, str what) except -1:
+    if item is None:
+        out.data = NULL
+        out.size = -1
+        return 0
+    if isinstance(item, str):
+        raise TypeError(f"a {what} is bytes, not str: encode it first, for example with .encode()")
+    if isinstance(item, int):
+        raise TypeError(f"a {what} is bytes, not int")
+    try:
+        copied = bytes(item)
+    except TypeError:
+        raise TypeError(f"a {what} is bytes, not {type(item).__name__}") from None
+    kept.append(copied)
+    out.data = <const uint8_t *>PyBytes_AS_STRING(copied)
+    out.size = PyBytes_GET_SIZE(copied)
+    return 0
+
+
+cdef object _int64_column(object items, Py_ssize_t count, str what):
+    cdef int64_t[::1] numbers
+    cdef Py_ssize_t index
+    if isinstance(items, (list, tuple)):
+        # numpy looks at each object three times to find a type; we know it.
+        items = tuple(items)
+        if len(items) == count:
+            column = np.empty(count, np.int64)
+            if count:
+                numbers = column
+                for index in range(count):
+                    numbers[index] = <object>PyTuple_GET_ITEM(items, index)
+            return column
+    column = np.ascontiguousarray(items, dtype=np.int64)
+    if column.ndim != 1 or column.shape[0] != count:
+        raise ValueError(f"{count} values but {column.size} {what}")
+    if not column.flags.writeable:  # typed views ask for writable memory
+        column = column.copy()
+    return column
+
+
+cdef str _stream_error(ArrowArrayStream *stream):
+    cdef const char *text = stream.get_last_error(stream)
+    return "the Arrow stream failed" if text is NULL else text.decode(errors="replace")
+
+
+# ---------------------------------------------------------------- decode to columns
+
+cdef void _release_schema(object capsule) noexcept:
+    cdef ArrowSchema *schema = <ArrowSchema *>PyCapsule_GetPointer(capsule, "arrow_schema")
+    if schema.release is not NULL:
+        schema.release(schema)
+    free(schema)
+
+
+cdef void _release_array(object capsule) noexcept:
+    cdef ArrowArray *array = <ArrowArray *>PyCapsule_GetPointer(capsule, "arrow_array")
+    if array.release is not NULL:
+        array.release(array)
+    free(array)
+
+
+cdef object _schema_capsule(bint views):
+    cdef ArrowSchema *schema = <ArrowSchema *>calloc(1, sizeof(ArrowSchema))
+    if schema is NULL or ol_arrow_schema(schema, views) != OL_OK:
+        free(schema)
+        raise MemoryError()
+    return PyCapsule_New(schema, "arrow_schema", _release_schema)
+
+
+@cython.final
+cdef class RecordColumns:
+    """Decoded records as Arrow columns: offset, timestamp, timestamp_type, key, value, headers."""
+    cdef ol_columns *_columns
+    cdef ArrowArray _exported
+    cdef readonly bint views
+    cdef readonly int64_t next_batch  # batches visited: where to go on
+
+    def __dealloc__(self):
+        if self._exported.release is not NULL:
+            self._exported.release(&self._exported)
+        ol_columns_release(self._columns)
+
+    def __len__(self):
+        return <Py_ssize_t>self._columns.count
+
+    @property
+    def data_bytes(self):
+        """Bytes of keys, values and headers that these columns hold themselves."""
+        return (self._columns.key.data.size + self._columns.value.data.size + self._columns.header_key.data.size
+                + self._columns.header_value.data.size)
+
+    @property
+    def offsets(self):
+        return self._int64(self._columns.offsets)
+
+    @property
+    def timestamps(self):
+        return self._int64(self._columns.timestamps)
+
+    cdef object _int64(self, int64_t *values):
+        holder = _Int64Buffer()
+        (<_Int64Buffer>holder).owner = self
+        (<_Int64Buffer>holder).values = values
+        (<_Int64Buffer>holder).count = self._columns.count
+        return np.frombuffer(holder, dtype=np.int64)
+
+    def __arrow_c_schema__(self):
+        return _schema_capsule(self.views)
+
+    def __arrow_c_array__(self, requested_schema=None):
+        # Both forms are plain Arrow; a consumer that wants another type casts, as the protocol allows.
+        cdef ArrowArray *array = <ArrowArray *>calloc(1, sizeof(ArrowArray))
+        if array is NULL or ol_arrow_array(array, self._columns) != OL_OK:
+            free(array)
+            raise MemoryError()
+        return _schema_capsule(self.views), PyCapsule_New(array, "arrow_array", _release_array)
+
+    def _arrow_array_address(self):
+        """Address of a fresh struct ArrowArray, for an importer that has the schema already.
+
+        Valid until the next call; the importer moves its content out, as the C data interface says.
+        """
+        if self._exported.release is not NULL:
+            self._exported.release(&self._exported)
+        if ol_arrow_array(&self._exported, self._columns) != OL_OK:
+            raise MemoryError()
+        return <size_t>&self._exported
+
+
+@cython.final
+cdef class _Int64Buffer:
+    """A column of int64 as a read-only buffer that keeps its owner alive."""
+    cdef object owner
+    cdef int64_t *values
+    cdef int64_t count
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, self.values, <Py_ssize_t>(self.count * sizeof(int64_t)), 1, flags)
+
+
+def arrow_schema(bint views=False):
+    """Capsule with the schema of RecordColumns."""
+    return _schema_capsule(views)
+
+
+def decode(buffer, positions, *, visible=None, int64_t start_offset=0, int64_t end_offset=INT64_MAX,
+           bint views=False, bint check_crc=True, bint include_control=False, bint create_time=False,
+           int64_t bytes_max=1 << 30, decompress=None, str file=""):
+    """Records of the batches at ``positions`` as columns, in one pass.
+
+    ``visible`` masks batches; records outside [start_offset, end_offset) are left out, control batches too
+    unless included. Stops after the batch that takes the decoded bytes to ``bytes_max``; ``next_batch`` of the
+    result tells how many positions were visited. ``views``: keys and values are views of ``buffer`` where the
+    batch is not compressed. ``create_time`` shows the producer's timestamps also where the log stamped its own.
+    ``decompress(codec, payload)`` returns the records of a compressed batch.
+    """
+    cdef object held = pin(buffer)
+    cdef ol_decoder decoder
+    cdef ol_fault fault
+    cdef ol_status status
+    cdef const uint8_t *data
+    cdef size_t size
+    cdef const int64_t[::1] places = np.ascontiguousarray(positions, dtype=np.int64)
+    cdef const uint8_t[::1] mask
+    cdef RecordColumns result = RecordColumns()
+    memset(&decoder, 0, sizeof(decoder))
+    decoder.base = pinned_data(held)
+    decoder.size = pinned_size(held)
+    decoder.batch_count = places.shape[0]
+    if decoder.batch_count:
+        decoder.positions = &places[0]
+    if visible is not None:
+        mask = np.ascontiguousarray(visible, dtype=np.bool_).view(np.uint8)
+        if mask.shape[0] != places.shape[0]:
+            raise ValueError(f"{places.shape[0]} batches but a mask of {mask.shape[0]}")
+        if decoder.batch_count:
+            decoder.visible = &mask[0]
+    decoder.start_offset = start_offset
+    decoder.end_offset = end_offset
+    decoder.bytes_max = bytes_max
+    decoder.check_crc = check_crc
+    decoder.include_control = include_control
+    decoder.create_time = create_time
+    result.views = views
+    result._columns = ol_columns_new(views)
+    if result._columns is NULL:
+        raise MemoryError()
+    while True:
+        with nogil:
+            status = ol_decode(&decoder, result._columns, &fault)
+        if status != OL_COMPRESSED:
+            break
+        payload = decompressed(decompress, &decoder.header, decoder.base, file)
+        data, size = pinned_data(payload), pinned_size(payload)
+        with nogil:
+            status = ol_decode_payload(&decoder, result._columns, data, size, &fault)
+        payload = None
+        if status != OL_OK:
+            break
+    check(status, &fault, file)
+    if not ol_columns_finish(result._columns):
+        raise MemoryError()
+    if views:
+        Py_INCREF(held)
+        result._columns.pin = <void *>held
+        result._columns.unpin = _unpin
+    result.next_batch = decoder.next
+    return result

@@ -1,0 +1,270 @@
+# The only extern block: C as Cython sees it, and what every module needs around a call: check() turns a
+# fault into an exception, pin() holds a caller's buffer, decompressed() asks the caller's codec.
+from cpython.buffer cimport PyBuffer_IsContiguous
+from cpython.memoryview cimport PyMemoryView_FromMemory, PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+cdef extern from "Python.h":
+    int Py_IsInitialized() nogil
+    int PyBUF_READ
+
+cdef extern from "oncelog.h" nogil:
+    ctypedef bint c_bool "bool"
+
+    ctypedef enum ol_status:
+        OL_OK
+        OL_COMPRESSED
+        OL_BATCH_FULL
+        OL_SKIPPED
+        OL_E_TRUNCATED
+        OL_E_SIZE
+        OL_E_OLD_MAGIC
+        OL_E_MAGIC
+        OL_E_CRC
+        OL_E_HEADER
+        OL_E_CODEC
+        OL_E_RECORD
+        OL_E_TOO_LARGE
+        OL_E_TIMESTAMP
+        OL_E_ARGUMENT
+        OL_E_MEMORY
+
+    ctypedef struct ol_fault:
+        ol_status status
+        int32_t record
+        int64_t position
+        int64_t base_offset
+        const char *what
+
+    uint32_t ol_crc32c(uint32_t crc, const void *data, size_t size)
+    uint32_t ol_crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t size_b)
+    const char *ol_crc32c_kernel(int index)
+    c_bool ol_crc32c_with(const char *kernel, uint32_t crc, const void *data, size_t size, uint32_t *out)
+
+    enum:
+        OL_HEADER_BYTES
+        OL_ATTR_CODEC
+        OL_ATTR_LOG_APPEND_TIME
+
+    ctypedef struct ol_header:
+        int64_t position
+        int64_t size
+        int64_t base_offset
+        int64_t base_timestamp
+        int64_t max_timestamp
+        int64_t producer_id
+        int32_t last_offset_delta
+        int32_t record_count
+        int32_t base_sequence
+        int32_t partition_leader_epoch
+        uint32_t crc
+        int32_t coordinator_epoch
+        int16_t attributes
+        int16_t producer_epoch
+        int16_t control_type
+        int8_t magic
+        int8_t crc_ok
+
+    ol_status ol_header_read(ol_header *header, const uint8_t *base, size_t size, size_t position,
+                             c_bool check_crc, ol_fault *fault)
+    ol_status ol_scan(ol_header *rows, size_t capacity, size_t *count, const uint8_t *base, size_t size,
+                      size_t *position, c_bool check_crc, c_bool stop_at_bad_crc, ol_fault *fault)
+    void ol_header_restamp(uint8_t *at, ol_header *header)
+
+    ctypedef struct ol_slice:
+        const uint8_t *data
+        int64_t size
+
+    ctypedef struct ol_block:
+        int64_t count
+        const ol_slice *keys
+        const ol_slice *values
+        const int64_t *timestamps
+        const int64_t *offsets
+        const int64_t *header_starts
+        const int64_t *header_ends
+        const ol_slice *header_keys
+        const ol_slice *header_values
+
+    ctypedef struct ol_bytes:
+        uint8_t *data
+        size_t size
+        size_t capacity
+
+    ctypedef struct ol_encoder:
+        ol_header next
+        int64_t default_timestamp
+        int64_t batch_bytes_max
+        c_bool one_batch
+        c_bool fix_base_timestamp
+        c_bool fix_max_timestamp
+        c_bool fix_last_offset_delta
+        c_bool compress
+        ol_bytes out
+        int64_t batch_count
+        int64_t record_count
+        size_t open_at
+        int64_t open_count
+
+    void ol_encoder_init(ol_encoder *encoder)
+    void ol_encoder_free(ol_encoder *encoder)
+    ol_status ol_bytes_reserve(ol_bytes *bytes, size_t extra)
+    ol_status ol_encode(ol_encoder *encoder, const ol_block *block, int64_t *done, ol_fault *fault)
+    ol_status ol_encode_close(ol_encoder *encoder, const uint8_t *payload, size_t payload_size, ol_fault *fault)
+
+    ctypedef struct ol_binary:
+        ol_bytes data
+
+    ctypedef struct ol_columns:
+        int64_t count
+        int64_t *offsets
+        int64_t *timestamps
+        int8_t *timestamp_types
+        ol_binary key
+        ol_binary value
+        ol_binary header_key
+        ol_binary header_value
+        void *pin
+        void (*unpin)(void *)
+
+    ol_columns *ol_columns_new(c_bool views)
+    c_bool ol_columns_finish(ol_columns *columns)
+    void ol_columns_release(ol_columns *columns)
+
+    ol_status ol_batch_open(ol_header *header, const uint8_t *base, size_t size, int64_t position,
+                            int64_t start_offset, int64_t end_offset, c_bool check_crc, c_bool include_control,
+                            ol_fault *fault)
+
+    ctypedef struct ol_decoder:
+        const uint8_t *base
+        size_t size
+        const int64_t *positions
+        const uint8_t *visible
+        int64_t batch_count
+        int64_t start_offset
+        int64_t end_offset
+        int64_t bytes_max
+        c_bool check_crc
+        c_bool include_control
+        c_bool create_time
+        int64_t next
+        ol_header header
+        int64_t bytes
+
+    ol_status ol_decode(ol_decoder *decoder, ol_columns *columns, ol_fault *fault)
+    ol_status ol_decode_payload(ol_decoder *decoder, ol_columns *columns, const uint8_t *payload, size_t size,
+                                ol_fault *fault)
+
+    ctypedef struct ol_record:
+        int64_t offset
+        int64_t timestamp
+        ol_slice key
+        ol_slice value
+        int32_t header_count
+        int32_t size
+
+    ol_status ol_records_check(const ol_header *header, const uint8_t *payload, size_t size, ol_fault *fault)
+    ol_status ol_record_next(ol_record *record, const ol_header *header, const uint8_t *payload, size_t size,
+                             size_t *position)
+    ol_status ol_record_header_next(ol_record *record, ol_slice *key, ol_slice *value)
+
+    struct ArrowSchema:
+        void (*release)(ArrowSchema *)
+
+    struct ArrowArray:
+        int64_t length
+        void (*release)(ArrowArray *)
+
+    struct ArrowArrayStream:
+        int (*get_schema)(ArrowArrayStream *, ArrowSchema *)
+        int (*get_next)(ArrowArrayStream *, ArrowArray *)
+        const char *(*get_last_error)(ArrowArrayStream *)
+        void (*release)(ArrowArrayStream *)
+
+    ol_status ol_arrow_schema(ArrowSchema *schema, c_bool views)
+    ol_status ol_arrow_array(ArrowArray *array, ol_columns *columns)
+
+    ctypedef struct ol_column:
+        int64_t length
+
+    ctypedef struct ol_arrow_records:
+        int64_t length
+        c_bool has_key
+        c_bool has_timestamp
+        c_bool has_headers
+        ol_column key
+        ol_column value
+        ol_column header_key
+        ol_column header_value
+
+    ol_status ol_arrow_bind(ol_arrow_records *records, const ArrowSchema *schema, const ArrowArray *array,
+                            const char **column, ol_fault *fault)
+    ol_status ol_column_slices(const ol_column *column, int64_t start, int64_t count, ol_slice *out)
+    ol_status ol_arrow_timestamps(const ol_arrow_records *records, int64_t start, int64_t count,
+                                  int64_t default_timestamp, int64_t *out)
+    ol_status ol_arrow_header_range(const ol_arrow_records *records, int64_t start, int64_t count, int64_t *first,
+                                    int64_t *items, int64_t *starts, int64_t *ends)
+    int64_t ol_column_bytes_hint(const ol_column *column)
+
+
+cdef inline object fault_error(const ol_fault *fault, str file):
+    """The exception for a fault, with its place."""
+    from oncelog.base import errors
+    cdef dict place = {"file": file, "position": fault.position, "base_offset": fault.base_offset,
+                       "record": fault.record}
+    cdef str what = fault.what.decode()
+    if fault.status == OL_E_MEMORY:
+        return MemoryError(what)
+    if fault.status == OL_E_ARGUMENT:
+        return ValueError(what)
+    if fault.status == OL_E_TIMESTAMP:
+        return errors.InvalidTimestampError(what, **place)
+    if fault.status == OL_E_TRUNCATED:
+        return errors.TruncatedBatchError(what, **place)
+    if fault.status == OL_E_OLD_MAGIC:
+        return errors.UnsupportedForMessageFormatError(what, **place)
+    if fault.status == OL_E_CODEC:
+        return errors.UnsupportedCompressionTypeError(what, **place)
+    if fault.status == OL_E_RECORD:
+        return errors.InvalidRecordError(what, **place)
+    if fault.status == OL_E_TOO_LARGE:
+        if fault.record >= 0:
+            return errors.RecordTooLargeError(what, **place)
+        return errors.RecordBatchTooLargeError(what, **place)
+    return errors.CorruptRecordError(what, **place)
+
+
+cdef inline int check(ol_status status, const ol_fault *fault, str file) except -1:
+    if status != OL_OK:
+        raise fault_error(fault, file)
+    return 0
+
+
+cdef inline object pin(object buffer):
+    """Holds a buffer open for as long as the result lives."""
+    cdef object held = PyMemoryView_FromObject(buffer)
+    if not PyBuffer_IsContiguous(PyMemoryView_GET_BUFFER(held), b"C"):
+        raise ValueError("the buffer is not contiguous")
+    return held
+
+
+cdef inline const uint8_t *pinned_data(object held) noexcept:
+    return <const uint8_t *>PyMemoryView_GET_BUFFER(held).buf
+
+
+cdef inline size_t pinned_size(object held) noexcept:
+    return <size_t>PyMemoryView_GET_BUFFER(held).len
+
+
+cdef inline object decompressed(object decompress, const ol_header *header, const uint8_t *base, str file):
+    """The records of a compressed batch, pinned."""
+    from oncelog.base.errors import BatchError
+    if decompress is None:
+        raise ValueError("the batch is compressed: pass a decompress function")
+    payload = PyMemoryView_FromMemory(<char *>base + header.position + OL_HEADER_BYTES,
+                                      <Py_ssize_t>(header.size - OL_HEADER_BYTES), PyBUF_READ)
+    try:
+        return pin(decompress(header.attributes & OL_ATTR_CODEC, payload))
+    except BatchError as error:
+        error.file, error.position, error.base_offset = file, header.position, header.base_offset
+        raise
