@@ -1,0 +1,119 @@
+"""Builds docs/reference/ from the code: the commands as click knows them, the errors as they are raised.
+
+Run it after a change of those; a test compares the files with what this would write.
+"""  # noqa: INP001
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import click
+
+from oncelog.base import errors
+from oncelog.base.errors import OncelogError
+from oncelog.cli.main import cli
+
+REFERENCE = Path(__file__).resolve().parent / "reference"
+WIDTH = 100
+MADE = "Made by `python docs/build_reference.py`.\n"
+
+
+def help_of(command: click.Command, name: str, parent: click.Context | None = None) -> list[str]:
+    """The help of a command and of those below it, one section each."""
+    context = click.Context(
+        command,
+        info_name=name,
+        parent=parent,
+        terminal_width=WIDTH,
+        max_content_width=WIDTH,
+        **command.context_settings,
+    )
+    parts = [f"## {context.command_path}", f"```text\n{command.get_help(context)}\n```"]
+    if isinstance(command, click.Group):
+        for child_name, child in sorted(command.commands.items()):
+            parts += help_of(child, child_name, context)
+    return parts
+
+
+def build_cli() -> str:
+    """reference/cli.md"""
+    sections = [MADE + CLI_NOTES.rstrip(), *help_of(cli, "oncelog"), INSPECT_JSON.strip()]
+    return "\n\n".join(["# Commands", *sections]) + "\n"
+
+
+CLI_NOTES = """
+`python -m oncelog` is the same as `oncelog`. Data goes to stdout, remarks and errors go to stderr.
+
+| exit code | means |
+|---|---|
+| 0 | all that was asked for is sound |
+| 1 | damage was found, or a format that cannot be read; stderr tells file, position and what to do |
+| 2 | the command was misused: unknown option, no such file, a file of another kind, no permission |
+| 130, 141 | interrupted; the reader of the pipe went away |
+"""
+
+INSPECT_JSON = """
+## The JSON of oncelog inspect
+
+One document for each file, written as the file is read, one batch a line:
+`{"file", "size", "batches": [...], "summary": {...}, "damage": [...]}`. Several files give several documents, one
+after another, as `jq` takes them. Names are those of Kafka's dump tool, but for four that it spells `CreateTime`,
+`LogAppendTime`, `compresscodec` and `isvalid`.
+
+| of a batch | |
+|---|---|
+| `baseOffset` `lastOffset` `count` | offsets, and how many records are left |
+| `baseSequence` `lastSequence` `producerId` `producerEpoch` | -1 without idempotence |
+| `partitionLeaderEpoch` `isTransactional` `isControl` | |
+| `deleteHorizonMs` | null where compaction has set none |
+| `position` `size` `magic` `compression` `crc` | where it lies and how it is stored |
+| `createTime` or `logAppendTime` | milliseconds, the largest of the batch; the name tells whose clock |
+| `isValid` | whether the checksum holds; null with `--no-crc` |
+| `control` | of control batches that have a record: `type`, and of markers `coordinatorEpoch` |
+| `records` | with `--records` |
+
+| of a record | |
+|---|---|
+| `offset` `createTime` or `logAppendTime` `sequence` | |
+| `keySize` `valueSize` | -1 for null |
+| `headerKeys` | |
+| `control` | in control batches |
+| `key` `value` `headers` | with `--values`: text or null; bytes that are not UTF-8 stand under `keyBase64` and `valueBase64` |
+
+`summary` covers all batches of the wanted offsets, shown or not: `batches` `records` `bytes` `firstOffset` `lastOffset`
+`missingOffsets` (gaps, as compaction leaves them) `minTimestamp` `maxTimestamp` `codecs` `transactionalBatches`
+`controlBatches` `crcChecked` `damaged`. `damage` holds up to ten of the damaged places: `error` `what` `position`
+`baseOffset` `record` `advice`; null where unknown.
+"""
+
+ERRORS_NOTES = """
+All derive from `oncelog.base.errors.OncelogError`. `code` is Kafka's; `remedy` tells what to do next, and
+the flags that Kafka's clients know derive from it: `retriable` (call again), `txn_requires_abort` (abort
+the transaction), `fatal` (open a new producer, or stop and verify the log). Errors about a batch carry
+`file`, `position`, `base_offset` and `record`, which are empty or -1 where unknown.
+"""
+
+
+def build_errors() -> str:
+    """reference/errors.md"""
+    members = [
+        member
+        for _, member in inspect.getmembers(errors, inspect.isclass)
+        if issubclass(member, OncelogError)
+    ]
+    rows = [
+        f"| `{member.__name__}` | {member.code} | {member.remedy.value} "
+        f"| {(inspect.getdoc(member) or '').partition(chr(10))[0]} "
+        f"| {member.advice + '.' if member.advice else ''} |"
+        for member in sorted(members, key=lambda member: (member.code, len(member.__mro__)))
+    ]
+    head = "| error | code | remedy | means | advice |\n|---|---|---|---|---|"
+    return "\n".join(["# Errors", "", MADE + ERRORS_NOTES, head, *rows, ""])
+
+
+DOCUMENTS = {"cli.md": build_cli, "errors.md": build_errors}
+
+if __name__ == "__main__":
+    for name, build in DOCUMENTS.items():
+        (REFERENCE / name).write_text(build())

@@ -1,0 +1,5 @@
+"""``python -m oncelog`` is the command ``oncelog``."""
+
+from .cli.main import main
+
+main()

@@ -1,0 +1,87 @@
+"""What all commands share in how they speak: exit codes, errors, and bytes shown as text."""
+
+from __future__ import annotations
+
+import base64
+import sys
+from typing import IO, Any, Final
+
+import click
+
+EXIT_SOUND: Final = 0
+EXIT_DAMAGED: Final = 1
+EXIT_MISUSE: Final = 2
+
+_ESCAPES: Final = str.maketrans({"\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "\\": "\\\\"})
+
+
+class Failure(click.ClickException):
+    """Ends a command with a sentence on stderr: data is damaged or unreadable."""
+
+    exit_code = EXIT_DAMAGED
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        error(self.message, file)
+
+
+class Misuse(Failure):
+    """Ends a command that was asked for what it cannot do."""
+
+    exit_code = EXIT_MISUSE
+
+
+def talk(sentence: str) -> None:
+    """A remark for the person at the terminal."""
+    sys.stdout.flush()  # both may end on one screen: keep their order
+    click.echo(sentence, err=True)
+
+
+def error(sentence: str, file: IO[Any] | None = None) -> None:
+    """What went wrong."""
+    sys.stdout.flush()
+    click.echo(
+        f"{click.style('Error:', fg='red', bold=True)} {sentence}", file=file, err=file is None
+    )
+
+
+def plural(count: int, noun: str, many: str = "") -> str:
+    """``1 batch``, ``1,000 batches``."""
+    return f"{count:,} {noun if count == 1 else many or noun + 's'}"
+
+
+def quoted(data: bytes | None, width: int | None = None) -> str:
+    """Bytes as a person reads them: ``"text"``, ``0x00ff``, ``null``; cut after ``width`` characters."""
+    if data is None:
+        return "null"
+    head = data if width is None else data[: 4 * width]  # a character has up to four bytes
+    text = _text(head, len(data) - len(head))
+    shown, quote = (f"0x{head.hex()}", "") if text is None else (text, '"')
+    if width is None or (len(shown) <= width and len(head) == len(data)):
+        return f"{quote}{shown}{quote}"
+    return f"{quote}{shown[:width]}{quote}… ({len(data):,} bytes)"
+
+
+def _text(head: bytes, bytes_cut: int) -> str | None:
+    """The bytes as printable text, if they are; a character that the cut has split is left out."""
+    for missing in range(min(bytes_cut, 3) + 1):
+        try:
+            return printable(head[: len(head) - missing].decode())
+        except UnicodeDecodeError:
+            continue
+    return None
+
+
+def printable(text: str) -> str | None:
+    """The text with line ends and tabs escaped; None where it holds what a terminal should not get."""
+    bare = text.translate(_ESCAPES)
+    return bare if bare.isprintable() else None
+
+
+def json_bytes(name: str, data: bytes | None) -> dict[str, str | None]:
+    """A field of a JSON object: ``name`` for text and null, ``nameBase64`` for what is not UTF-8."""
+    if data is None:
+        return {name: None}
+    try:
+        return {name: data.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}Base64": base64.b64encode(data).decode()}

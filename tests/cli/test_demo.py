@@ -1,0 +1,34 @@
+"""``make demo`` runs and shows what it promises, here with fewer records."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from examples import demo
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def test_the_demo_runs(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    """Goal: the first thing a newcomer runs works, and is clean in a pipe.
+    Method: run it with few records; it proves by itself that what is read is what was written."""
+    monkeypatch.setattr(demo, "RECORDS", 30_000)
+    monkeypatch.setattr(demo, "GZIP_RECORDS", 10_000)
+    monkeypatch.setattr(demo, "PYTHON_RECORDS", 10_000)
+    demo.main()
+    output = capfd.readouterr()
+    assert output.err == ""
+    assert "\x1b" not in output.out
+    for step in (
+        "encode, none",
+        "encode, gzip",
+        "write the file",
+        "scan headers",
+        "Python records",
+    ):
+        assert step in output.out
+    assert "checksums ok" in output.out
+    assert "A flipped bit: checksum does not match the batch" in output.out
+    assert "$ oncelog inspect --max 4 zstd.log" in output.out
+    assert output.out.count("\n") > 30
