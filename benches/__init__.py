@@ -1,0 +1,1 @@
+"""Benchmarks: one file per question, each case beside its peers and the limit of the machine."""
