@@ -148,6 +148,15 @@ ol_status ol_arrow_array(struct ArrowArray *array, ol_columns *columns) {
 
 /* ---------------------------------------------------------------- in */
 
+static inline bool is_valid(const uint8_t *validity, int64_t index) {
+    return !validity || (validity[index >> 3] >> (index & 7) & 1);
+}
+
+/* Names are optional in the interface. */
+static bool is_named(const struct ArrowSchema *schema, const char *name) {
+    return schema->name && strcmp(schema->name, name) == 0;
+}
+
 static bool is_format(const struct ArrowSchema *schema, const char *format) {
     return strcmp(schema->format, format) == 0;
 }
@@ -205,16 +214,18 @@ static bool bind_headers(ol_arrow_records *records, const struct ArrowSchema *sc
     if (!is_format(item, "+s") || item->n_children != 2) return false;
     int key = -1, value = -1;
     for (int i = 0; i < 2; i++) {
-        if (strcmp(item->children[i]->name, "key") == 0) key = i;
-        if (strcmp(item->children[i]->name, "value") == 0) value = i;
+        if (is_named(item->children[i], "key")) key = i;
+        if (is_named(item->children[i], "value")) value = i;
     }
     if (key < 0 || value < 0) return false;
     if (!bind_binary(&records->header_key, item->children[key], items->children[key]) ||
         !bind_binary(&records->header_value, item->children[value], items->children[value]))
         return false;
-    /* A struct array's own offset applies to its children. A null struct has no key and is refused. */
+    /* A struct array's own offset applies to its children. */
     records->header_key.offset += items->offset;
     records->header_value.offset += items->offset;
+    records->pair_validity = items->null_count == 0 ? NULL : items->buffers[0];
+    records->pair_offset = items->offset;
     records->list_offset = array->offset;
     records->list_validity = array->null_count == 0 ? NULL : array->buffers[0];
     if (small)
@@ -234,25 +245,25 @@ ol_status ol_arrow_bind(ol_arrow_records *records, const struct ArrowSchema *sch
     for (int64_t i = 0; i < schema->n_children; i++) {
         const struct ArrowSchema *field = schema->children[i];
         const struct ArrowArray *child = array->children[i];
-        *column = field->name;
-        if (strcmp(field->name, "key") == 0) {
+        *column = field->name ? field->name : "";
+        if (is_named(field, "key")) {
             if (!bind_binary(&records->key, field, child))
                 return ol_fail(fault, OL_E_ARGUMENT,
                                "must be binary, large_binary, binary_view, fixed_size_binary or a "
                                "string type");
             records->has_key = records->key.kind != OL_COLUMN_NULL;
-        } else if (strcmp(field->name, "value") == 0) {
+        } else if (is_named(field, "value")) {
             if (!bind_binary(&records->value, field, child))
                 return ol_fail(fault, OL_E_ARGUMENT,
                                "must be binary, large_binary, binary_view, fixed_size_binary or a "
                                "string type");
             records->has_value = true;
-        } else if (strcmp(field->name, "timestamp") == 0) {
+        } else if (is_named(field, "timestamp")) {
             if (is_format(field, "n")) continue;
             if (!bind_timestamp(records, field, child))
                 return ol_fail(fault, OL_E_ARGUMENT, "must be a timestamp or int64 milliseconds");
             records->has_timestamp = true;
-        } else if (strcmp(field->name, "headers") == 0) {
+        } else if (is_named(field, "headers")) {
             if (is_format(field, "n")) continue;
             if (!bind_headers(records, field, child))
                 return ol_fail(
@@ -261,19 +272,20 @@ ol_status ol_arrow_bind(ol_arrow_records *records, const struct ArrowSchema *sch
             records->has_headers = true;
         }
     }
-    /* An offset on the struct itself applies to every child. */
+    *column = "";
+    const uint8_t *validity = array->null_count == 0 ? NULL : array->buffers[0];
+    for (int64_t i = array->offset; validity && i < array->offset + array->length; i++)
+        if (!is_valid(validity, i)) return ol_fail(fault, OL_E_ARGUMENT, "a row is null");
+    /* An offset on the struct itself applies to every child, and a child may be longer. */
     records->key.offset += array->offset;
     records->value.offset += array->offset;
+    records->key.length = records->value.length = array->length;
     records->timestamp_offset += array->offset;
     records->list_offset += array->offset;
     *column = "value";
     if (!records->has_value) return ol_fail(fault, OL_E_ARGUMENT, "column is missing");
     *column = "";
     return OL_OK;
-}
-
-static inline bool is_valid(const uint8_t *validity, int64_t index) {
-    return !validity || (validity[index >> 3] >> (index & 7) & 1);
 }
 
 #define SLICES_OF_OFFSETS(type)                                      \
@@ -365,6 +377,10 @@ ol_status ol_arrow_header_range(const ol_arrow_records *records, int64_t start, 
                       ? list_at(records, start + i + 1) - *first
                       : starts[i];
         if (starts[i] < 0 || ends[i] < starts[i] || ends[i] > *items) return OL_E_ARGUMENT;
+        /* A null pair may still cover a key; it is nobody's header. */
+        for (int64_t j = starts[i]; records->pair_validity && j < ends[i]; j++)
+            if (!is_valid(records->pair_validity, records->pair_offset + *first + j))
+                return OL_E_RECORD;
     }
     return OL_OK;
 }

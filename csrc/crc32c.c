@@ -85,6 +85,7 @@ static uint64_t past_long, past_two_long, past_short, past_two_short;
 #if OL_X86
 #define TARGET_STREAMS __attribute__((target("sse4.2,pclmul")))
 #define CRC8(crc, byte) _mm_crc32_u8((uint32_t)(crc), (byte))
+#define CRC32(crc, half) _mm_crc32_u32((uint32_t)(crc), (half))
 #define CRC64(crc, word) _mm_crc32_u64((crc), (word))
 TARGET_STREAMS static inline uint64_t product(uint64_t a, uint64_t b) {
     return (uint64_t)_mm_cvtsi128_si64(
@@ -97,6 +98,7 @@ TARGET_STREAMS static inline uint64_t product(uint64_t a, uint64_t b) {
 #define TARGET_STREAMS __attribute__((target("+crc+crypto")))
 #endif
 #define CRC8(crc, byte) __crc32cb((uint32_t)(crc), (byte))
+#define CRC32(crc, half) __crc32cw((uint32_t)(crc), (half))
 #define CRC64(crc, word) __crc32cd((uint32_t)(crc), (word))
 TARGET_STREAMS static inline uint64_t product(uint64_t a, uint64_t b) {
     return vgetq_lane_u64(vreinterpretq_u64_p128(vmull_p64((poly64_t)a, (poly64_t)b)), 0);
@@ -108,6 +110,12 @@ static inline uint64_t load_word(const uint8_t *at) {
     uint64_t word;
     memcpy(&word, at, 8);
     return word;
+}
+
+static inline uint32_t load_half(const uint8_t *at) {
+    uint32_t half;
+    memcpy(&half, at, 4);
+    return half;
 }
 
 TARGET_STREAMS static inline uint64_t three_streams(uint64_t a, const uint8_t *data, size_t stride,
@@ -127,8 +135,22 @@ TARGET_STREAMS static uint32_t crc_streams(uint32_t start, const uint8_t *data, 
         crc = three_streams(crc, data, LONG, past_long, past_two_long);
     for (; size >= 3 * SHORT; size -= 3 * SHORT, data += 3 * SHORT)
         crc = three_streams(crc, data, SHORT, past_short, past_two_short);
+    for (; size >= 32; size -= 32, data += 32) {
+        crc = CRC64(crc, load_word(data));
+        crc = CRC64(crc, load_word(data + 8));
+        crc = CRC64(crc, load_word(data + 16));
+        crc = CRC64(crc, load_word(data + 24));
+    }
     for (; size >= 8; size -= 8, data += 8) crc = CRC64(crc, load_word(data));
-    while (size--) crc = CRC8(crc, *data++);
+    if (size & 4) {
+        crc = CRC32(crc, load_half(data));
+        data += 4;
+    }
+    if (size & 2) {
+        crc = CRC8(CRC8(crc, data[0]), data[1]);
+        data += 2;
+    }
+    if (size & 1) crc = CRC8(crc, *data);
     return (uint32_t)crc;
 }
 #endif

@@ -218,6 +218,11 @@ ALWAYS_INLINE const uint8_t *read_fields(fields *record, const uint8_t *at, cons
     } else if (record->value_size != -1) {
         BAD("value length is negative");
     }
+    if (record->end - at == 1 &&
+        *at == 0) { /* nearly always: the last byte says that there are none */
+        record->header_count = 0;
+        return record->headers = at + 1;
+    }
     if (!(at = ol_varint_read(at, record->end, &record->header_count)))
         BAD("header count is cut off or too long");
     if (record->header_count < 0) BAD("header count is negative");
@@ -322,6 +327,23 @@ ol_status ol_record_next(ol_record *out, const ol_header *header, const uint8_t 
     return OL_OK;
 }
 
+int64_t ol_records_refused(const ol_header *header, const uint8_t *payload, size_t size,
+                           bool key_needed, int64_t timestamp_min, int64_t timestamp_max,
+                           int32_t *bad, int64_t capacity) {
+    int64_t count = 0;
+    size_t position = 0;
+    ol_record record;
+    for (int32_t index = 0; index < header->record_count; index++) {
+        if (ol_record_next(&record, header, payload, size, &position) != OL_OK) break;
+        if ((key_needed && record.key.size < 0) || record.timestamp < timestamp_min ||
+            record.timestamp > timestamp_max) {
+            if (count < capacity) bad[count] = index;
+            count++;
+        }
+    }
+    return count;
+}
+
 ol_status ol_record_header_next(ol_record *record, ol_slice *key, ol_slice *value) {
     const char *what;
     const uint8_t *at = read_header(key, value, record->headers, record->end, &what);
@@ -386,8 +408,9 @@ static ol_status put_headers(ol_columns *columns, const fields *record, const ui
         if (!(at = read_header(&key, &value, at, record->end, &what)))
             return bad_record(fault, index, what);
         int64_t slot = columns->header_count;
-        if (ol_bytes_reserve(&keys->data, (size_t)key.size * 3) != OL_OK ||
-            ol_bytes_reserve(&values->data, value.size < 0 ? 0 : (size_t)value.size) != OL_OK)
+        /* One byte more: an empty first name needs an address, too. */
+        if (ol_bytes_reserve(&keys->data, (size_t)key.size * 3 + 1) != OL_OK ||
+            ol_bytes_reserve(&values->data, value.size < 0 ? 1 : (size_t)value.size + 1) != OL_OK)
             return no_memory(fault);
         if (ol_utf8_valid(key.data, (size_t)key.size)) {
             ol_copy(keys->data.data + keys->data.size, key.data, (size_t)key.size);
@@ -518,15 +541,17 @@ ol_status ol_decode_payload(ol_decoder *decoder, ol_columns *columns, const uint
     return decode_payload(decoder, columns, payload, size, false, fault);
 }
 
-static bool is_wanted(const ol_header *header, int64_t start_offset, int64_t end_offset,
-                      bool include_control) {
-    if ((header->attributes & OL_ATTR_CONTROL) && !include_control) return false;
-    int64_t last;
+static bool in_range(const ol_header *header, int64_t start_offset, int64_t end_offset) {
+    int64_t next;
     /* Offsets that cannot be true are not skipped: whoever reads them is told. */
     if (header->base_offset < 0 || header->last_offset_delta < 0 ||
-        __builtin_add_overflow(header->base_offset, header->last_offset_delta, &last))
+        __builtin_add_overflow(header->base_offset, (int64_t)header->last_offset_delta + 1, &next))
         return true;
-    return last >= start_offset && header->base_offset < end_offset;
+    return next > start_offset && header->base_offset < end_offset;
+}
+
+static bool is_hidden(const ol_header *header, bool include_control) {
+    return (header->attributes & OL_ATTR_CONTROL) && !include_control;
 }
 
 ol_status ol_batch_open(ol_header *header, const uint8_t *base, size_t size, int64_t position,
@@ -538,10 +563,12 @@ ol_status ol_batch_open(ol_header *header, const uint8_t *base, size_t size, int
     if (position < 0) return ol_fail(fault, OL_E_ARGUMENT, "position is negative");
     ol_status status = ol_header_read(header, base, size, (size_t)position, false, fault);
     if (status != OL_OK) return status;
-    if (!is_wanted(header, start_offset, end_offset, include_control)) return OL_SKIPPED;
+    if (!in_range(header, start_offset, end_offset)) return OL_SKIPPED;
     if (check_crc && ol_crc32c(0, base + position + OL_CRC_FROM,
                                (size_t)header->size - OL_CRC_FROM) != header->crc)
         return ol_fail(fault, OL_E_CRC, "checksum does not match the batch");
+    /* A flipped bit may have made this a control batch: it hides nothing until the checksum holds. */
+    if (is_hidden(header, include_control)) return OL_SKIPPED;
     int codec = header->attributes & OL_ATTR_CODEC;
     if (codec > 4) return ol_fail(fault, OL_E_CODEC, "compression codec does not exist");
     /* An emptied batch has no payload to decompress, whatever its codec bits say. */
@@ -565,8 +592,8 @@ static bool reserve_all(const ol_decoder *decoder, ol_columns *columns) {
         seen += header.size;
         if (header.attributes & OL_ATTR_CODEC) continue;
         if (header.record_count < 0 || header.record_count > payload / OL_RECORD_BYTES_MIN) break;
-        if (!is_wanted(&header, decoder->start_offset, decoder->end_offset,
-                       decoder->include_control))
+        if (!in_range(&header, decoder->start_offset, decoder->end_offset) ||
+            is_hidden(&header, decoder->include_control))
             continue;
         if (bytes + payload > INT32_MAX) break;
         bytes += payload;

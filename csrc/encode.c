@@ -73,6 +73,8 @@ ol_status ol_encode_close(ol_encoder *encoder, const uint8_t *payload, size_t pa
     if (!encoder->fix_last_offset_delta)
         header.last_offset_delta =
             (int32_t)(encoder->open_last_delta < 0 ? 0 : encoder->open_last_delta);
+    else if (encoder->open_last_delta > next->last_offset_delta)
+        return ol_fail(fault, OL_E_ARGUMENT, "offsets pass the batch's last");
     header.base_timestamp = encoder->open_base_timestamp;
     if (!encoder->fix_max_timestamp) header.max_timestamp = encoder->open_max_timestamp;
     header.crc = 0;
@@ -144,7 +146,8 @@ static inline __attribute__((always_inline)) ol_status fill_batch(ol_encoder *en
         const ol_slice value = block.values ? block.values[index] : null_slice;
         const int64_t timestamp = block.timestamps ? block.timestamps[index] : default_timestamp;
         const int64_t offset_delta =
-            block.offsets ? block.offsets[index] - base_offset : last_delta + 1;
+            block.offsets ? (int64_t)((uint64_t)block.offsets[index] - (uint64_t)base_offset)
+                          : last_delta + 1;
         int64_t timestamp_delta, first_header = 0, end_header = 0, header_bytes = 0;
         if (key.size > INT32_MAX || value.size > INT32_MAX) {
             status = ol_fail(fault, OL_E_TOO_LARGE, "a key or value exceeds 2 GiB");
@@ -231,7 +234,11 @@ ol_status ol_encode(ol_encoder *encoder, const ol_block *block, int64_t *done, o
             if (encoder->compress) return OL_BATCH_FULL;
             status = ol_encode_close(encoder, NULL, 0, fault);
         }
-        if (status != OL_OK) return status;
+        if (status != OL_OK) {
+            /* A batch whose first record was refused is not open: the next one begins it anew. */
+            if (!encoder->open_count) encoder->out.size = encoder->open_at;
+            return status;
+        }
     }
     return OL_OK;
 }

@@ -43,9 +43,13 @@ ol_status ol_header_read(ol_header *header, const uint8_t *base, size_t size, si
     header->base_offset = (int64_t)ol_load64(at);
     header->magic = (int8_t)at[16];
     fault->base_offset = header->base_offset;
-    /* Old messages have other sizes, so the magic is judged before the size is. */
-    if (header->magic == 0 || header->magic == 1)
+    /* Old messages have other sizes, so the magic is judged before the size is; but the smallest of them
+     * counts fourteen bytes, and zeros that a crash left behind are not one. */
+    if (header->magic == 0 || header->magic == 1) {
+        if (length < 14)
+            return ol_fail(fault, OL_E_SIZE, "batch length is smaller than any message");
         return ol_fail(fault, OL_E_OLD_MAGIC, "message format 0 or 1, from before record batches");
+    }
     if (header->magic != 2) return ol_fail(fault, OL_E_MAGIC, "magic byte is not 2");
     if (length < OL_HEADER_BYTES - OL_LENGTH_END)
         return ol_fail(fault, OL_E_SIZE, "batch length is smaller than a batch header");
@@ -78,14 +82,30 @@ ol_status ol_header_read(ol_header *header, const uint8_t *base, size_t size, si
 }
 
 ol_status ol_scan(ol_header *rows, size_t capacity, size_t *count, const uint8_t *base, size_t size,
-                  size_t *position, bool check_crc, bool stop_at_bad_crc, ol_fault *fault) {
-    for (*count = 0; *count < capacity && *position < size; ++*count) {
+                  size_t stop, size_t *position, bool check_crc, bool stop_at_bad_crc,
+                  ol_fault *fault) {
+    for (*count = 0; *count < capacity && *position < stop; ++*count) {
         ol_header *row = rows + *count;
         ol_status status = ol_header_read(row, base, size, *position, check_crc, fault);
         if (status != OL_OK) return status;
         if (stop_at_bad_crc && row->crc_ok == 0)
             return ol_fail(fault, OL_E_CRC, "checksum does not match the batch");
         *position += (size_t)row->size;
+    }
+    return OL_OK;
+}
+
+ol_status ol_seek(const uint8_t *base, size_t size, size_t *position, int64_t target,
+                  bool by_timestamp, ol_fault *fault) {
+    while (*position < size) {
+        ol_header header;
+        ol_status status = ol_header_read(&header, base, size, *position, false, fault);
+        if (status != OL_OK) return status;
+        /* Added as unsigned: a batch that lies about its offsets is found when it is read. */
+        int64_t last = (int64_t)((uint64_t)header.base_offset + (uint64_t)header.last_offset_delta);
+        int64_t reached = by_timestamp ? header.max_timestamp : last;
+        if (reached >= target) return OL_OK;
+        *position += (size_t)header.size;
     }
     return OL_OK;
 }
@@ -116,4 +136,16 @@ void ol_header_restamp(uint8_t *at, ol_header *header) {
     header->crc =
         old_crc ^ ol_crc32c_shift(before ^ after, (uint64_t)header->size - OL_HEADER_BYTES);
     ol_store32(at + OL_CRC_AT, header->crc);
+}
+
+void ol_batches_stamp(uint8_t *base, ol_header *rows, int64_t row_count, int64_t next_offset,
+                      int32_t leader_epoch) {
+    for (int64_t index = 0; index < row_count; index++) {
+        ol_header *row = rows + index;
+        row->base_offset = next_offset;
+        row->partition_leader_epoch = leader_epoch;
+        ol_store64(base + row->position, (uint64_t)next_offset);
+        ol_store32(base + row->position + 12, (uint32_t)leader_epoch);
+        next_offset += (int64_t)row->last_offset_delta + 1;
+    }
 }

@@ -110,11 +110,17 @@ typedef struct ol_header {
 ol_status ol_header_read(ol_header *header, const uint8_t *base, size_t size, size_t position,
                          bool check_crc, ol_fault *fault);
 
-/* Reads up to `capacity` consecutive headers. `*position` moves past each good batch; the status tells
- * why the scan stopped (OL_OK: end of buffer or capacity). With stop_at_bad_crc a batch that fails its
- * checksum ends the scan as OL_E_CRC. */
+/* Reads up to `capacity` consecutive headers of batches that start before `stop`. `*position` moves past
+ * each good batch; the status tells why the scan ended (OL_OK: stop or capacity was reached). With
+ * stop_at_bad_crc a batch that fails its checksum ends the scan as OL_E_CRC. */
 ol_status ol_scan(ol_header *rows, size_t capacity, size_t *count, const uint8_t *base, size_t size,
-                  size_t *position, bool check_crc, bool stop_at_bad_crc, ol_fault *fault);
+                  size_t stop, size_t *position, bool check_crc, bool stop_at_bad_crc,
+                  ol_fault *fault);
+
+/* Moves *position from batch to batch to the first whose last offset is at least `offset` (with
+ * by_timestamp: whose largest timestamp is); to the end of the buffer where there is none. */
+ol_status ol_seek(const uint8_t *base, size_t size, size_t *position, int64_t target,
+                  bool by_timestamp, ol_fault *fault);
 
 /* Writes the 61 bytes of a header, the checksum as it stands in the row. */
 void ol_header_write(uint8_t *at, const ol_header *header);
@@ -264,6 +270,17 @@ ol_status ol_decode_payload(ol_decoder *decoder, ol_columns *columns, const uint
 ol_status ol_records_check(const ol_header *header, const uint8_t *payload, size_t size,
                            ol_fault *fault);
 
+/* Indices of the records that a leader refuses: without a key where one is needed, or stamped outside
+ * [timestamp_min, timestamp_max]. For a payload that ol_records_check has passed; `bad` has room for
+ * `capacity`, the return value is how many there are. */
+int64_t ol_records_refused(const ol_header *header, const uint8_t *payload, size_t size,
+                           bool key_needed, int64_t timestamp_min, int64_t timestamp_max,
+                           int32_t *bad, int64_t capacity);
+
+/* Stamps offsets and leader epoch into a run of batches, outside their checksums; rows follow. */
+void ol_batches_stamp(uint8_t *base, ol_header *rows, int64_t row_count, int64_t next_offset,
+                      int32_t leader_epoch);
+
 /* One record of a payload that ol_records_check has passed. */
 typedef struct ol_record {
     int64_t offset;
@@ -279,6 +296,130 @@ ol_status ol_record_next(ol_record *record, const ol_header *header, const uint8
                          size_t size, size_t *position);
 /* Reads one record header at record->headers and steps past it. */
 ol_status ol_record_header_next(ol_record *record, ol_slice *key, ol_slice *value);
+
+/* ---------------------------------------------------------------- offset and time index */
+
+enum { OL_OFFSET_ENTRY_BYTES = 8, OL_TIME_ENTRY_BYTES = 12 };
+
+/* Slot of the greatest entry whose relative offset, position or timestamp is at most the target; -1: none. */
+int64_t ol_offset_index_find(const uint8_t *entries, int64_t count, int64_t target);
+int64_t ol_offset_index_find_position(const uint8_t *entries, int64_t count, int64_t target);
+int64_t ol_time_index_find(const uint8_t *entries, int64_t count, int64_t target);
+
+/* How far a segment's indexes have come. */
+typedef struct ol_index_state {
+    int64_t interval_bytes; /* of log between two entries */
+    int64_t bytes_since_entry;
+    int64_t max_timestamp; /* -1: none yet */
+    int64_t max_timestamp_offset;
+    int64_t indexed_timestamp; /* of the last time index entry, -1: none */
+} ol_index_state;
+
+/* The entries that batches add, each at most one a row; returns the count of offset entries. */
+int64_t ol_index_rows(ol_index_state *state, const ol_header *rows, int64_t row_count,
+                      int64_t base_offset, uint8_t *offset_entries, uint8_t *time_entries,
+                      int64_t *time_count);
+
+/* ---------------------------------------------------------------- transaction index */
+
+enum { OL_TXN_ENTRY_BYTES = 34, OL_TXN_INDEX_FAN = 16, OL_TXN_INDEX_LEVELS = 12 };
+
+/* One aborted transaction; last_offset is its marker's, -1 where only the first offset is known. */
+typedef struct ol_aborted {
+    int64_t producer_id;
+    int64_t first_offset;
+    int64_t last_offset;
+    int64_t last_stable_offset;
+} ol_aborted;
+
+/* What makes lookups logarithmic; extended as entries are appended. Zero is a valid empty one. */
+typedef struct ol_txn_summary {
+    int64_t entries;
+    int levels;
+    int64_t *minima[OL_TXN_INDEX_LEVELS]; /* of first offsets */
+    int64_t count[OL_TXN_INDEX_LEVELS];
+    int64_t capacity[OL_TXN_INDEX_LEVELS];
+    int64_t *stable; /* running maximum of last stable offsets, one a block */
+    int64_t stable_capacity;
+} ol_txn_summary;
+
+ol_status ol_txn_entry_read(ol_aborted *out, const uint8_t *entries, size_t size, int64_t index,
+                            ol_fault *fault);
+/* Checks the entries from index `from` on: version, order, whole entries. */
+ol_status ol_txn_index_check(const uint8_t *entries, size_t size, int64_t base_offset, int64_t from,
+                             ol_fault *fault);
+void ol_txn_summary_free(ol_txn_summary *summary);
+ol_status ol_txn_summary_extend(ol_txn_summary *summary, const uint8_t *entries, int64_t count);
+/* Indices of the entries with last offset >= fetch_offset and first offset < upper_bound, up to the
+ * first whose last stable offset has reached upper_bound (then *complete). *from is 0 at first, and
+ * where to go on when `capacity` was not enough. */
+ol_status ol_txn_index_collect(const ol_txn_summary *summary, const uint8_t *entries,
+                               int64_t fetch_offset, int64_t upper_bound, int64_t *hits,
+                               int64_t capacity, int64_t *found, int64_t *from, bool *complete);
+
+/* ---------------------------------------------------------------- abort filter */
+
+/* visible[i] = whether a read_committed reader sees batch i. The list may come in any order. */
+ol_status ol_abort_filter(uint8_t *visible, const ol_header *rows, int64_t row_count,
+                          const ol_aborted *aborted, int64_t aborted_count);
+
+/* ---------------------------------------------------------------- producers of a partition */
+
+enum { OL_PRODUCER_BATCHES = 5, OL_NO_EPOCH = -1 };
+
+typedef struct ol_producer_batch {
+    int64_t last_offset;
+    int64_t timestamp;
+    int32_t last_sequence;
+    int32_t offset_delta; /* last offset - first offset, and so the span of sequences */
+} ol_producer_batch;
+
+typedef struct ol_producer {
+    int64_t producer_id;
+    int64_t txn_first_offset; /* of the open transaction, -1: none */
+    int64_t last_timestamp;
+    int32_t coordinator_epoch; /* of the last marker, -1: none */
+    int16_t epoch;             /* OL_NO_EPOCH: nothing known */
+    uint8_t batch_count;
+    uint8_t batch_newest;
+    ol_producer_batch batches[OL_PRODUCER_BATCHES]; /* the last ones, for duplicates */
+} ol_producer;
+
+typedef struct ol_producers ol_producers;
+
+typedef enum ol_verdict {
+    OL_ACCEPT,
+    OL_DUPLICATE,    /* of one of the last five batches */
+    OL_OUT_OF_ORDER, /* a gap, older than those five, or a new epoch that does not start at zero */
+    OL_FENCED,       /* an epoch older than the one known */
+} ol_verdict;
+
+ol_producers *ol_producers_new(void);
+void ol_producers_free(ol_producers *table);
+int64_t ol_producers_count(const ol_producers *table);
+const ol_producer *ol_producers_at(const ol_producers *table, int64_t index);
+/* NULL if unknown; a pointer holds until the next put or remove. */
+ol_producer *ol_producers_find(const ol_producers *table, int64_t producer_id);
+/* The entry, made if needed; NULL without memory. */
+ol_producer *ol_producers_put(ol_producers *table, int64_t producer_id);
+void ol_producers_remove(ol_producers *table, int64_t producer_id);
+const ol_producer_batch *ol_producer_last(const ol_producer *entry);
+/* Takes a batch into account: a new epoch forgets the batches of the old. */
+void ol_producer_note(ol_producer *entry, int16_t epoch, const ol_producer_batch *batch);
+bool ol_producers_open_txn(ol_producers *table, ol_producer *entry, int64_t first_offset);
+/* First offset of the oldest open transaction, -1: none is open. */
+int64_t ol_producers_first_open(ol_producers *table);
+/* The same as if one producer's transaction were closed. */
+int64_t ol_producers_first_open_beside(const ol_producers *table, int64_t producer_id);
+/* What a leader answers to a data batch. known_from_start: the producer bumps its epoch with every
+ * transaction, so that state which is not there means sequence zero. */
+ol_verdict ol_sequence_check(const ol_producers *table, int64_t producer_id, int16_t epoch,
+                             int32_t base_sequence, int32_t record_count, bool known_from_start,
+                             int64_t *duplicate_of);
+/* Takes batches that are in the log into account, without judging them. `aborted` has room for one
+ * entry a row and gets the transactions that end in an ABORT. */
+ol_status ol_producers_replay(ol_producers *table, const ol_header *rows, int64_t row_count,
+                              ol_aborted *aborted, int64_t *aborted_count);
 
 /* ---------------------------------------------------------------- UTF-8 */
 
@@ -365,6 +506,8 @@ typedef struct ol_arrow_records {
     const int64_t *large_list_offsets;
     const uint8_t *list_validity;
     int64_t list_offset;
+    const uint8_t *pair_validity; /* of the structs in the lists */
+    int64_t pair_offset;
 } ol_arrow_records;
 
 /* Binds a struct array and its schema; a type that cannot be encoded is named in `what` (static) and
@@ -377,7 +520,7 @@ ol_status ol_column_slices(const ol_column *column, int64_t start, int64_t count
 ol_status ol_arrow_timestamps(const ol_arrow_records *records, int64_t start, int64_t count,
                               int64_t default_timestamp, int64_t *out);
 /* The headers that a record range covers, as items [*first, *first + *items) of the header columns, and
- * those of each record relative to *first. */
+ * those of each record relative to *first. OL_E_RECORD: one of them is null. */
 ol_status ol_arrow_header_range(const ol_arrow_records *records, int64_t start, int64_t count,
                                 int64_t *first, int64_t *items, int64_t *starts, int64_t *ends);
 /* Bytes of all values, where that is known without visiting each; else 0. */

@@ -6,14 +6,18 @@ from numpy.typing import ArrayLike, NDArray
 from typing_extensions import Buffer
 
 from oncelog.base.errors import BatchError
-
-HEADER_DTYPE: Final[np.dtype[np.void]]
+from oncelog.base.rows import HEADER_DTYPE as HEADER_DTYPE
 
 def scan(
     buffer: Buffer, position: int = 0, *, check_crc: bool = True, file: str = ""
 ) -> NDArray[np.void]: ...
 def scan_prefix(
-    buffer: Buffer, position: int = 0, *, check_crc: bool = True, file: str = ""
+    buffer: Buffer,
+    position: int = 0,
+    *,
+    bytes_max: int = -1,
+    check_crc: bool = True,
+    file: str = "",
 ) -> tuple[NDArray[np.void], int, BatchError | None]: ...
 def restamp(
     buffer: Buffer,
@@ -47,6 +51,7 @@ def arrow_schema(views: bool = False) -> Any: ...
 
 @final
 class EncodedBatches:
+    def __init__(self, *args: object, **kwargs: object) -> None: ...
     batch_count: Final[int]
     record_count: Final[int]
     def __len__(self) -> int: ...
@@ -86,6 +91,7 @@ class Encoder:
 
 @final
 class RecordColumns:
+    def __init__(self, *args: object, **kwargs: object) -> None: ...
     views: Final[bool]
     next_batch: Final[int]
     @property

@@ -8,17 +8,18 @@ Layout  engine/segment/batch.py
 """
 cimport cython
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytearray cimport PyByteArray_FromStringAndSize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from cpython.tuple cimport PyTuple_GET_ITEM
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
-from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 from oncelog_c cimport (
-    OL_ATTR_CODEC, OL_BATCH_FULL, OL_COMPRESSED, OL_HEADER_BYTES, OL_OK, PyBUF_READ, Py_IsInitialized, ArrowArray,
+    OL_ATTR_CODEC, OL_BATCH_FULL, OL_COMPRESSED, OL_E_RECORD, OL_HEADER_BYTES, OL_OK, PyBUF_READ, Py_IsInitialized, ArrowArray,
     ArrowArrayStream, ArrowSchema, check, decompressed, fault_error, ol_arrow_array, ol_arrow_bind,
     ol_arrow_header_range, ol_arrow_records, ol_arrow_schema, ol_arrow_timestamps, ol_block, ol_bytes,
     ol_bytes_reserve, ol_column_bytes_hint, ol_column_slices, ol_columns, ol_columns_finish, ol_columns_new,
@@ -29,18 +30,12 @@ from oncelog_c cimport (
 
 import numpy as np
 
+from oncelog.base.rows import HEADER_DTYPE
+
 cdef enum:
     BLOCK = 512          # records whose slices are gathered at a time: they stay in the first-level cache
-    FIRST_ROWS = 256
+    FEW_ROWS = 64        # found without an allocation
 
-# One row of a scan; lies over struct ol_header.
-HEADER_DTYPE = np.dtype([
-    ("position", np.int64), ("size", np.int64), ("base_offset", np.int64), ("base_timestamp", np.int64),
-    ("max_timestamp", np.int64), ("producer_id", np.int64), ("last_offset_delta", np.int32),
-    ("record_count", np.int32), ("base_sequence", np.int32), ("partition_leader_epoch", np.int32),
-    ("crc", np.uint32), ("coordinator_epoch", np.int32), ("attributes", np.int16), ("producer_epoch", np.int16),
-    ("control_type", np.int16), ("magic", np.int8), ("crc_ok", np.int8),
-])
 assert HEADER_DTYPE.itemsize == sizeof(ol_header)
 
 
@@ -53,31 +48,40 @@ cdef void _unpin(void *pin) noexcept nogil:
 
 # ---------------------------------------------------------------- scan
 
-cdef object _scan(object buffer, Py_ssize_t position, bint check_crc, bint stop_at_bad_crc, size_t *end,
-                  ol_status *status, ol_fault *fault):
+cdef object _scan(object buffer, Py_ssize_t position, int64_t bytes_max, bint check_crc, bint stop_at_bad_crc,
+                  size_t *end, ol_status *status, ol_fault *fault):
     cdef object held = pin(buffer)
     cdef const uint8_t *base = pinned_data(held)
-    cdef size_t size = pinned_size(held), at = <size_t>position, count = 0, found = 0
-    cdef size_t capacity = FIRST_ROWS
-    cdef ol_header[::1] window
+    cdef size_t size = pinned_size(held), at = <size_t>position, count = 0, found = 0, capacity = FEW_ROWS, stop
+    cdef ol_header few[FEW_ROWS]
+    cdef ol_header *rows = few
+    cdef ol_header *grown = NULL
+    cdef ol_header *moved
     if position < 0 or <size_t>position > size:
         raise ValueError(f"position {position} lies outside the {size} bytes")
-    rows = np.empty(capacity, HEADER_DTYPE)
-    while True:
-        window = rows
-        with nogil:
-            status[0] = ol_scan(&window[count], capacity - count, &found, base, size, &at, check_crc,
-                                stop_at_bad_crc, fault)
-        count += found
-        if status[0] != OL_OK or at >= size:
-            break
-        # The rest of the buffer foretells the rest of the rows.
-        capacity = max(capacity * 2, count + count * (size - at) // at + 16) if at else capacity * 2
-        window = None
-        rows = np.resize(rows, capacity)
-    window = None
-    end[0] = at
-    return rows[:count].copy() if count * 4 < capacity * 3 else rows[:count]
+    stop = size if bytes_max < 0 or <uint64_t>bytes_max > size - at else at + <size_t>bytes_max
+    try:
+        while True:
+            with nogil:
+                status[0] = ol_scan(rows + count, capacity - count, &found, base, size, stop, &at, check_crc,
+                                    stop_at_bad_crc, fault)
+            count += found
+            if status[0] != OL_OK or at >= stop:
+                break
+            # What is left of the buffer foretells the rows to come.
+            capacity = max(capacity * 2, count + count * (stop - at) // (at - <size_t>position) + 16)
+            moved = <ol_header *>realloc(grown, capacity * sizeof(ol_header))
+            if moved is NULL:
+                raise MemoryError()
+            if grown is NULL:
+                memcpy(moved, few, count * sizeof(ol_header))
+            rows = grown = moved
+        end[0] = at
+        # numpy copies structured rows field by field; a bytearray is copied at once and just as writable.
+        return np.frombuffer(PyByteArray_FromStringAndSize(<char *>rows, <Py_ssize_t>(count * sizeof(ol_header))),
+                             HEADER_DTYPE)
+    finally:
+        free(grown)
 
 
 def scan(buffer, Py_ssize_t position=0, *, bint check_crc=True, str file=""):
@@ -89,19 +93,20 @@ def scan(buffer, Py_ssize_t position=0, *, bint check_crc=True, str file=""):
     cdef size_t end = 0
     cdef ol_status status = OL_OK
     cdef ol_fault fault
-    rows = _scan(buffer, position, check_crc, False, &end, &status, &fault)
+    rows = _scan(buffer, position, -1, check_crc, False, &end, &status, &fault)
     check(status, &fault, file)
     return rows
 
 
-def scan_prefix(buffer, Py_ssize_t position=0, *, bint check_crc=True, str file=""):
+def scan_prefix(buffer, Py_ssize_t position=0, *, int64_t bytes_max=-1, bint check_crc=True, str file=""):
     """(rows, end, error): the headers of all sound batches from ``position`` on, where they end, and the
-    error that ended them (None: the end of the buffer). With ``check_crc`` a wrong checksum ends them, too.
+    error that ended them (None: the end of the buffer). With ``check_crc`` a wrong checksum ends them, too; with
+    ``bytes_max`` the first batch that starts so many bytes further on does, without an error.
     """
     cdef size_t end = 0
     cdef ol_status status = OL_OK
     cdef ol_fault fault
-    rows = _scan(buffer, position, check_crc, check_crc, &end, &status, &fault)
+    rows = _scan(buffer, position, bytes_max, check_crc, check_crc, &end, &status, &fault)
     return rows, end, None if status == OL_OK else fault_error(&fault, file)
 
 
@@ -153,6 +158,9 @@ cdef class EncodedBatches:
     cdef readonly int64_t batch_count
     cdef readonly int64_t record_count
 
+    def __init__(self):
+        raise TypeError("EncodedBatches come from encode()")
+
     def __dealloc__(self):
         free(self._bytes.data)
 
@@ -163,7 +171,7 @@ cdef class EncodedBatches:
         PyBuffer_FillInfo(view, self, self._bytes.data, <Py_ssize_t>self._bytes.size, 0, flags)
 
     def __repr__(self):
-        return f"EncodedBatches({self.batch_count} batches, {self.record_count} records, {self._bytes.size} bytes)"
+        return f"EncodedBatches(batches={self.batch_count}, records={self.record_count}, bytes={self._bytes.size})"
 
 
 ctypedef struct _Block:
@@ -222,6 +230,8 @@ cdef class Encoder:
         if last_offset_delta is not None:
             if not one_batch:
                 raise ValueError("a last offset delta is of one batch: pass one_batch=True")
+            if last_offset_delta < 0:
+                raise ValueError(f"last offset delta {last_offset_delta} is negative")
             self._state.next.last_offset_delta = last_offset_delta
             self._state.fix_last_offset_delta = True
         self._block = <_Block *>malloc(sizeof(_Block))
@@ -448,6 +458,8 @@ cdef class Encoder:
             if records.has_headers:
                 status = ol_arrow_header_range(&records, start, count, &header_first, &header_items,
                                                self._block.header_starts, self._block.header_ends)
+                if status == OL_E_RECORD:
+                    raise ValueError("headers: a header is null; one without a value has a null value")
                 if status != OL_OK or header_items < 0:
                     raise ValueError("headers: the list offsets do not rise")
                 self._reserve_headers(header_items)
@@ -488,7 +500,7 @@ cdef class Encoder:
         self._enter()
         try:
             self._close()
-            result = EncodedBatches()
+            result = EncodedBatches.__new__(EncodedBatches)
             result._bytes = self._state.out
             result.batch_count = self._state.batch_count
             result.record_count = self._state.record_count
@@ -519,7 +531,7 @@ cdef int _slice_of_other(object item, ol_slice *out, list kept, str what) except
     if isinstance(item, int):
         raise TypeError(f"a {what} is bytes, not int")
     try:
-        copied = bytes(item)
+        copied = memoryview(item).tobytes()  # bytes() would take any sequence of small numbers
     except TypeError:
         raise TypeError(f"a {what} is bytes, not {type(item).__name__}") from None
     kept.append(copied)
@@ -585,6 +597,9 @@ cdef class RecordColumns:
     cdef ArrowArray _exported
     cdef readonly bint views
     cdef readonly int64_t next_batch  # batches visited: where to go on
+
+    def __init__(self):
+        raise TypeError("RecordColumns come from decode()")
 
     def __dealloc__(self):
         if self._exported.release is not NULL:
@@ -673,7 +688,9 @@ def decode(buffer, positions, *, visible=None, int64_t start_offset=0, int64_t e
     cdef size_t size
     cdef const int64_t[::1] places = np.ascontiguousarray(positions, dtype=np.int64)
     cdef const uint8_t[::1] mask
-    cdef RecordColumns result = RecordColumns()
+    cdef RecordColumns result = RecordColumns.__new__(RecordColumns)
+    if bytes_max < 1:
+        raise ValueError(f"bytes_max is {bytes_max}: no batch would ever be decoded")
     memset(&decoder, 0, sizeof(decoder))
     decoder.base = pinned_data(held)
     decoder.size = pinned_size(held)

@@ -1,6 +1,6 @@
 # The only extern block: C as Cython sees it, and what every module needs around a call: check() turns a
 # fault into an exception, pin() holds a caller's buffer, decompressed() asks the caller's codec.
-from cpython.buffer cimport PyBuffer_IsContiguous
+from cpython.buffer cimport PyBuffer_IsContiguous, PyObject_GetBuffer
 from cpython.memoryview cimport PyMemoryView_FromMemory, PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
@@ -68,7 +68,9 @@ cdef extern from "oncelog.h" nogil:
     ol_status ol_header_read(ol_header *header, const uint8_t *base, size_t size, size_t position,
                              c_bool check_crc, ol_fault *fault)
     ol_status ol_scan(ol_header *rows, size_t capacity, size_t *count, const uint8_t *base, size_t size,
-                      size_t *position, c_bool check_crc, c_bool stop_at_bad_crc, ol_fault *fault)
+                      size_t stop, size_t *position, c_bool check_crc, c_bool stop_at_bad_crc, ol_fault *fault)
+    ol_status ol_seek(const uint8_t *base, size_t size, size_t *position, int64_t target, c_bool by_timestamp,
+                      ol_fault *fault)
     void ol_header_restamp(uint8_t *at, ol_header *header)
 
     ctypedef struct ol_slice:
@@ -164,9 +166,97 @@ cdef extern from "oncelog.h" nogil:
         int32_t size
 
     ol_status ol_records_check(const ol_header *header, const uint8_t *payload, size_t size, ol_fault *fault)
+    int64_t ol_records_refused(const ol_header *header, const uint8_t *payload, size_t size, c_bool key_needed,
+                               int64_t timestamp_min, int64_t timestamp_max, int32_t *bad, int64_t capacity)
     ol_status ol_record_next(ol_record *record, const ol_header *header, const uint8_t *payload, size_t size,
                              size_t *position)
     ol_status ol_record_header_next(ol_record *record, ol_slice *key, ol_slice *value)
+
+    enum:
+        OL_OFFSET_ENTRY_BYTES
+        OL_TIME_ENTRY_BYTES
+
+    int64_t ol_offset_index_find(const uint8_t *entries, int64_t count, int64_t target)
+    int64_t ol_offset_index_find_position(const uint8_t *entries, int64_t count, int64_t target)
+    int64_t ol_time_index_find(const uint8_t *entries, int64_t count, int64_t target)
+
+    ctypedef struct ol_index_state:
+        int64_t interval_bytes
+        int64_t bytes_since_entry
+        int64_t max_timestamp
+        int64_t max_timestamp_offset
+        int64_t indexed_timestamp
+
+    int64_t ol_index_rows(ol_index_state *state, const ol_header *rows, int64_t row_count, int64_t base_offset,
+                          uint8_t *offset_entries, uint8_t *time_entries, int64_t *time_count)
+    void ol_batches_stamp(uint8_t *base, ol_header *rows, int64_t row_count, int64_t next_offset,
+                          int32_t leader_epoch)
+
+    enum:
+        OL_TXN_ENTRY_BYTES
+        OL_PRODUCER_BATCHES
+
+    ctypedef struct ol_aborted:
+        int64_t producer_id
+        int64_t first_offset
+        int64_t last_offset
+        int64_t last_stable_offset
+
+    ctypedef struct ol_txn_summary:
+        int64_t entries
+
+    ol_status ol_txn_entry_read(ol_aborted *out, const uint8_t *entries, size_t size, int64_t index, ol_fault *fault)
+    ol_status ol_txn_index_check(const uint8_t *entries, size_t size, int64_t base_offset, int64_t start,
+                                 ol_fault *fault)
+    void ol_txn_summary_free(ol_txn_summary *summary)
+    ol_status ol_txn_summary_extend(ol_txn_summary *summary, const uint8_t *entries, int64_t count)
+    ol_status ol_txn_index_collect(const ol_txn_summary *summary, const uint8_t *entries, int64_t fetch_offset,
+                                   int64_t upper_bound, int64_t *hits, int64_t capacity, int64_t *found,
+                                   int64_t *start, c_bool *complete)
+    ol_status ol_abort_filter(uint8_t *visible, const ol_header *rows, int64_t row_count, const ol_aborted *aborted,
+                              int64_t aborted_count)
+
+    ctypedef struct ol_producer_batch:
+        int64_t last_offset
+        int64_t timestamp
+        int32_t last_sequence
+        int32_t offset_delta
+
+    ctypedef struct ol_producer:
+        int64_t producer_id
+        int64_t txn_first_offset
+        int64_t last_timestamp
+        int32_t coordinator_epoch
+        int16_t epoch
+        uint8_t batch_count
+        uint8_t batch_newest
+        ol_producer_batch *batches
+
+    ctypedef struct ol_producers:
+        pass
+
+    ctypedef enum ol_verdict:
+        OL_ACCEPT
+        OL_DUPLICATE
+        OL_OUT_OF_ORDER
+        OL_FENCED
+
+    ol_producers *ol_producers_new()
+    void ol_producers_free(ol_producers *table)
+    int64_t ol_producers_count(const ol_producers *table)
+    const ol_producer *ol_producers_at(const ol_producers *table, int64_t index)
+    ol_producer *ol_producers_find(const ol_producers *table, int64_t producer_id)
+    ol_producer *ol_producers_put(ol_producers *table, int64_t producer_id)
+    void ol_producers_remove(ol_producers *table, int64_t producer_id)
+    const ol_producer_batch *ol_producer_last(const ol_producer *entry)
+    void ol_producer_note(ol_producer *entry, int16_t epoch, const ol_producer_batch *batch)
+    c_bool ol_producers_open_txn(ol_producers *table, ol_producer *entry, int64_t first_offset)
+    int64_t ol_producers_first_open(ol_producers *table)
+    int64_t ol_producers_first_open_beside(const ol_producers *table, int64_t producer_id)
+    ol_verdict ol_sequence_check(const ol_producers *table, int64_t producer_id, int16_t epoch, int32_t base_sequence,
+                                 int32_t record_count, c_bool known_from_start, int64_t *duplicate_of)
+    ol_status ol_producers_replay(ol_producers *table, const ol_header *rows, int64_t row_count, ol_aborted *aborted,
+                                  int64_t *aborted_count)
 
     struct ArrowSchema:
         void (*release)(ArrowSchema *)
@@ -268,3 +358,15 @@ cdef inline object decompressed(object decompress, const ol_header *header, cons
     except BatchError as error:
         error.file, error.position, error.base_offset = file, header.position, header.base_offset
         raise
+
+
+cdef inline int hold_rows(object rows, object dtype, Py_buffer *view, int flags) except -1:
+    """Pins an array of rows of one type, to be given back with PyBuffer_Release.
+
+    A typed memoryview would do the same, but spells out and parses the type of every field each time, which
+    costs more than a batch.
+    """
+    if rows.dtype is not dtype and rows.dtype != dtype:
+        raise TypeError(f"rows of type {dtype} are needed, not {rows.dtype}")
+    PyObject_GetBuffer(rows, view, flags)
+    return 0

@@ -108,6 +108,7 @@ cdef class RecordIterator:
     cdef const uint8_t *_records
     cdef size_t _size
     cdef size_t _at
+    cdef bint _busy             # a batch is being opened, perhaps without the GIL
 
     def __init__(self, buffer, positions, *, visible=None, int64_t start_offset=0, int64_t end_offset=INT64_MAX,
                  bint check_crc=True, bint include_control=False, decompress=None, str file="", str topic=None,
@@ -134,13 +135,22 @@ cdef class RecordIterator:
     def __next__(self):
         cdef ol_record fields
         cdef Record record
+        cdef object payload
         while True:
             while self._at >= self._size:
-                self._open_next()
+                if self._busy:
+                    raise RuntimeError("the iterator is in use by another thread")
+                self._busy = True
+                try:
+                    self._open_next()
+                finally:
+                    self._busy = False
             if ol_record_next(&fields, &self._header, self._records, self._size, &self._at) != OL_OK:
                 raise AssertionError("a checked batch has an unreadable record")
             if self._start_offset <= fields.offset < self._end_offset:
                 break
+        # The collector may run foreign code at any allocation below: the bytes stay until they are copied.
+        payload = self._payload
         record = Record.__new__(Record)
         record.topic = self._topic
         record.partition = self._partition

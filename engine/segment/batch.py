@@ -320,6 +320,7 @@ def decode(
         start += columns.next_batch
         if len(columns):
             yield columns
+        del columns  # or two chunks would be held while the next one is decoded
 
 
 def records(

@@ -66,6 +66,9 @@ class Codec(enum.IntEnum):
 
 # Lowest, highest and default level of compression.<codec>.level; snappy has none.
 LEVELS: Final = {Codec.GZIP: (1, 9, -1), Codec.LZ4: (1, 17, 9), Codec.ZSTD: (-131072, 22, 3)}
+# gzip's -1 leaves the choice to zlib.
+_ZLIB_CHOOSES: Final = (Codec.GZIP, -1)
+_ZLIB_LEVEL: Final = 6
 
 
 def compressor(
@@ -91,7 +94,9 @@ def compressor(
         case Codec.LZ4:
             return functools.partial(_compress_lz4, level=_lz4_level(level))
         case Codec.GZIP | Codec.ZSTD:
-            library = _arrow_codec(codec, None if level in (None, LEVELS[codec][2]) else level)
+            # Arrow's own defaults are others than Kafka's.
+            level = LEVELS[codec][2] if level is None else level
+            library = _arrow_codec(codec, _ZLIB_LEVEL if (codec, level) == _ZLIB_CHOOSES else level)
             compress: Callable[[Buffer], Buffer] = library.compress
             return compress
 

@@ -1,0 +1,23 @@
+"""What all tests share: how long hypothesis may search, and what a sanitizer makes impossible."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import settings
+
+# No deadline: the machines that run this are shared, and a slow example is not a wrong one.
+settings.register_profile("oncelog", deadline=None, max_examples=60, print_blob=True)
+# Under sanitizers and in CI: fewer examples, the same ones each time.
+settings.register_profile("ci", deadline=None, max_examples=20, derandomize=True, database=None)
+# For a night: make test PYTEST_ARGS="--hypothesis-profile=long"
+settings.register_profile("long", deadline=None, max_examples=2000, print_blob=True)
+settings.load_profile("oncelog")
+
+
+@pytest.fixture
+def honest_memory() -> None:
+    """Skips a test that measures memory where a sanitizer holds freed memory back."""
+    if "libasan" in os.environ.get("LD_PRELOAD", ""):
+        pytest.skip("the sanitizer's quarantine hides what is freed")
