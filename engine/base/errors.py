@@ -145,3 +145,111 @@ class InvalidRecordError(BatchError):
     code = 87
     remedy = Remedy.STOP
     advice = "Whoever wrote this batch is at fault: skip to the next batch to go on"
+
+
+class OffsetOutOfRangeError(OncelogError):
+    """An offset below the log's start or past its end."""
+
+    code = 1
+    remedy = Remedy.FIX
+    advice = "Start from the log's first or last offset instead"
+
+
+class UnknownTopicOrPartitionError(OncelogError):
+    """A topic or partition that does not exist here."""
+
+    code = 3
+    remedy = Remedy.FIX
+    advice = "List the topics to see what there is"
+
+
+class InvalidTopicError(OncelogError):
+    """A topic name that Kafka does not allow."""
+
+    code = 17
+    remedy = Remedy.FIX
+    advice = "Use 1 to 249 of ASCII letters, digits, '.', '_' and '-'"
+
+
+class OutOfOrderSequenceError(OncelogError):
+    """A producer's batch does not follow the last one that the log has."""
+
+    code = 45
+    remedy = Remedy.ABORT
+    advice = "Records before it were lost or refused: abort, and send them again in order"
+
+
+class InvalidProducerEpochError(OncelogError):
+    """A batch or marker with an epoch older than the one known: its producer was fenced."""
+
+    code = 47
+    remedy = Remedy.REOPEN
+    advice = "A newer producer took over this id: open a new one"
+
+
+class InvalidTxnStateError(OncelogError):
+    """A write that does not fit the transaction's state on this partition."""
+
+    code = 48
+    remedy = Remedy.ABORT
+    advice = "Abort the transaction and begin a new one"
+
+
+class TransactionCoordinatorFencedError(OncelogError):
+    """A marker from a coordinator that has been replaced."""
+
+    code = 52
+    remedy = Remedy.STOP
+    advice = "A newer coordinator is in charge of this transaction"
+
+
+class KafkaStorageError(OncelogError):
+    """The disk failed: what was not acknowledged may or may not be there after a restart."""
+
+    code = 56
+    remedy = Remedy.STOP
+    took_effect = None
+    advice = "Check the disk, then open the directory again: recovery decides what was written"
+
+
+class InconsistentTopicIdError(OncelogError):
+    """partition.metadata names another topic id than the one expected."""
+
+    code = 103
+    remedy = Remedy.STOP
+    advice = "The directory belongs to another topic of the same name"
+
+
+class UnexpectedAppendOffsetError(OncelogError):
+    """A follower's batch does not start at or after the end of its log."""
+
+    remedy = Remedy.STOP
+    advice = "Truncate the log to where it agrees with its leader"
+
+
+class DirectoryLockedError(OncelogError):
+    """Another process writes in this directory."""
+
+    remedy = Remedy.FIX
+    advice = "Stop it first, or open the directory with read_only=True"
+
+
+class CorruptFileError(OncelogError):
+    """An index, snapshot or checkpoint that is not what was written."""
+
+    remedy = Remedy.STOP
+    advice = "The file can be rebuilt from the log"
+
+    def __init__(self, what: str, *, file: str = "", position: int = -1) -> None:
+        place = [part for part in (file, f"position {position}" if position >= 0 else "") if part]
+        super().__init__(f"{what} ({', '.join(place)})" if place else what)
+        self.what = what
+        self.file = file
+        self.position = position
+
+
+class ClosedError(OncelogError):
+    """A log that was closed, or went offline after a disk error."""
+
+    remedy = Remedy.FIX
+    advice = "Open the directory again"

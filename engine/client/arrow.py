@@ -5,12 +5,19 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
 from .._native.batch import arrow_schema
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from .._native.batch import RecordColumns
+
+# The types that the rest of the room speaks of.
+Schema = pa.Schema
+RecordBatch = pa.RecordBatch
 
 
 class _Schema:
@@ -38,3 +45,31 @@ def record_batch(columns: RecordColumns) -> pa.RecordBatch:
     return pa.RecordBatch._import_from_c(
         columns._arrow_array_address(), record_schema(columns.views)
     )
+
+
+@functools.cache
+def full_schema(views: bool = False) -> pa.Schema:
+    """Columns of everything that is read: topic and partition, then those of the records."""
+    columns = record_schema(views)
+    names = [
+        pa.field("topic", pa.dictionary(pa.int32(), pa.string()), nullable=False),
+        pa.field("partition", pa.int32(), nullable=False),
+    ]
+    return pa.schema([*names, *columns])
+
+
+def full_batch(columns: RecordColumns, topic: str, partition: int) -> pa.RecordBatch:
+    """The columns with their topic and partition in front; the topic's name is held once."""
+    count = len(columns)
+    names = pa.DictionaryArray.from_arrays(np.zeros(count, np.int32), pa.array([topic]))
+    numbers = pa.array(np.full(count, partition, np.int32))
+    arrays = [names, numbers, *record_batch(columns).columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=full_schema(columns.views))
+
+
+def stream(
+    schema: pa.Schema, batches: Iterator[pa.RecordBatch], requested_schema: object = None
+) -> object:
+    """An Arrow stream of record batches, made as they are drawn."""
+    reader = pa.RecordBatchReader.from_batches(schema, batches)
+    return reader.__arrow_c_stream__(requested_schema)

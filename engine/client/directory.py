@@ -1,0 +1,103 @@
+"""A data directory that is read and left as it is: ours, or one that a Kafka broker wrote.
+
+Any number of processes may read. A directory that was stopped cleanly is taken at its word; any other shows
+what recovery would keep, worked out in memory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..base.clock import now_ms
+from ..base.errors import UnknownTopicOrPartitionError
+from ..partition.data_directory import DataDirectory
+from ..partition.partition import Isolation
+from ..segment.names import TopicPartition
+from .reader import Read
+
+if TYPE_CHECKING:
+    import os
+    from types import TracebackType
+
+    from ..partition.partition import Partition
+
+
+def isolation_of(name: str) -> Isolation:
+    """The isolation level of a consumer's option."""
+    levels = (Isolation.READ_COMMITTED, Isolation.READ_UNCOMMITTED)
+    for level in levels:
+        if level.value == name:
+            return level
+    raise ValueError(f"isolation_level is 'read_committed' or 'read_uncommitted', not {name!r}")
+
+
+class LogDirectory:
+    """Topics and records of a directory that is only read."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._data = DataDirectory(path, now_ms=now_ms)
+
+    @property
+    def path(self) -> str:
+        return self._data.path
+
+    def __enter__(self) -> LogDirectory:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"LogDirectory({self.path!r}, {len(self._data.partitions)} partitions)"
+
+    def close(self) -> None:
+        """Gives up the files; what was read stays valid."""
+        self._data.close()
+
+    def topics(self) -> dict[str, list[int]]:
+        """Topics and their partitions, sorted."""
+        found: dict[str, list[int]] = {}
+        for key in self._data.partitions:
+            found.setdefault(key.topic, []).append(key.partition)
+        return found
+
+    def _partitions_of(self, topic: str) -> list[int]:
+        partitions = self.topics().get(topic)
+        if partitions is None:
+            known = ", ".join(self.topics()) or "none"
+            raise UnknownTopicOrPartitionError(f"{self.path} has no topic {topic!r}, only {known}")
+        return partitions
+
+    def partition(self, topic: str, partition: int) -> Partition:
+        """One partition: its offsets, its aborted transactions, its producers."""
+        key = TopicPartition(topic, partition)
+        if key not in self._data:
+            known = self._partitions_of(topic)
+            raise UnknownTopicOrPartitionError(
+                f"topic {topic!r} has partitions {known}, not {partition}"
+            )
+        return self._data.get(key)
+
+    def read(
+        self,
+        topic: str,
+        partition: int | None = None,
+        start: int = 0,
+        end: int | None = None,
+        *,
+        isolation_level: str = "read_committed",
+        views: bool = False,
+    ) -> Read:
+        """Records of a partition (None: of all, one after another) with offsets from ``start`` up to ``end``.
+
+        Unlike Kafka's consumers, readers are read_committed unless told otherwise. With ``views`` keys and values
+        point into the mapped files where batches are not compressed.
+        """
+        numbers = self._partitions_of(topic) if partition is None else [partition]
+        partitions = [self.partition(topic, number) for number in numbers]
+        return Read(partitions, start, end, isolation_of(isolation_level), views=views)

@@ -1,0 +1,122 @@
+"""Files of fixed-size entries that point into a log: what offset and time indexes share.
+
+An index is mapped for reading and written by position. While it grows it is preallocated, and trimmed
+when its segment is sealed or closed. It is derived: whatever is wrong with it, the log can rebuild it,
+in place or, for a reader that may change nothing, in memory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from ..base.disk import map_descriptor, map_file
+from ..base.errors import CorruptFileError
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from ..base.disk import Disk
+
+
+class IndexFile:
+    """Entries in a file; the subclass knows what they mean. Single writer, many readers below ``count``."""
+
+    entry_bytes: ClassVar[int]
+
+    def __init__(self, path: str, base_offset: int) -> None:
+        self.path = path
+        self.base_offset = base_offset
+        self.count = 0
+        self.capacity = 0
+        self._entries: Buffer = b""
+        self._descriptor = -1
+        self._disk: Disk | None = None
+
+    # ------------------------------------------------------------ reading
+
+    def load(self) -> None:
+        """Maps a file that was trimmed, and checks it."""
+        self._entries = map_file(self.path)
+        size = len(memoryview(self._entries))
+        if size % self.entry_bytes:
+            raise CorruptFileError(
+                f"size {size} is not a multiple of {self.entry_bytes}", file=self.path
+            )
+        self.count = size // self.entry_bytes
+        self.check()
+
+    def check(self) -> None:
+        """Raises if the last entry cannot be right; entries before it are found out when they are used."""
+
+    def hold(self, entries: bytes) -> None:
+        """Takes entries that were rebuilt in memory, for a reader that may not write."""
+        self._entries = entries
+        self.count = len(entries) // self.entry_bytes
+
+    def all(self) -> bytes:
+        """The bytes of all entries."""
+        return bytes(memoryview(self._entries)[: self.count * self.entry_bytes])
+
+    def __getitem__(self, slot: int) -> bytes:
+        if not 0 <= slot < self.count:
+            raise IndexError(f"entry {slot} of {self.count} in {self.path}")
+        start = slot * self.entry_bytes
+        return bytes(memoryview(self._entries)[start : start + self.entry_bytes])
+
+    # ------------------------------------------------------------ writing
+
+    @property
+    def is_full(self) -> bool:
+        return self.count >= self.capacity
+
+    def open(self, disk: Disk, bytes_max: int, *, keep: int = 0) -> None:
+        """Makes the file ready to grow to ``bytes_max``, with the first ``keep`` entries it has."""
+        self.capacity = bytes_max // self.entry_bytes
+        size = max(self.capacity, keep) * self.entry_bytes
+        if self._descriptor < 0:
+            self._disk = disk
+            self._descriptor = disk.open(self.path)
+        disk.truncate(self._descriptor, keep * self.entry_bytes)  # what follows must read as zeros
+        disk.truncate(self._descriptor, size)
+        self._entries = map_descriptor(self._descriptor, size)
+        self.count = keep
+
+    def append(self, entries: bytes) -> None:
+        """Writes whole entries after the last; the count moves only when they are written."""
+        if not entries:
+            return
+        added = len(entries) // self.entry_bytes
+        if self.count + added > len(memoryview(self._entries)) // self.entry_bytes:
+            raise CorruptFileError(f"the index is full with {self.count} entries", file=self.path)
+        assert self._disk is not None
+        self._disk.write(self._descriptor, entries, self.count * self.entry_bytes)
+        self.count += added
+
+    def shrink(self, count: int) -> None:
+        """Forgets the entries from ``count`` on."""
+        if count >= self.count:
+            return
+        if self._descriptor >= 0:
+            assert self._disk is not None
+            zeros = bytes((self.count - count) * self.entry_bytes)
+            self._disk.write(self._descriptor, zeros, count * self.entry_bytes)
+        self.count = count
+
+    def trim(self) -> None:
+        """Cuts the preallocated rest; readers never look past ``count``, so no mapping is hurt."""
+        if self._descriptor >= 0:
+            assert self._disk is not None
+            self._disk.truncate(self._descriptor, self.count * self.entry_bytes)
+
+    def sync(self) -> None:
+        if self._descriptor >= 0:
+            assert self._disk is not None
+            self._disk.sync(self._descriptor)
+
+    def close(self) -> None:
+        """Gives up the file; the mapping goes with its last user."""
+        if self._descriptor >= 0:
+            assert self._disk is not None
+            self._disk.close(self._descriptor)
+            self._descriptor = -1
+        self._entries = b""

@@ -1,0 +1,61 @@
+"""Names of the files of a segment, and of the directory of a partition, as Kafka spells them."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from ..base.errors import InvalidTopicError
+
+LOG: Final = ".log"
+OFFSET_INDEX: Final = ".index"
+TIME_INDEX: Final = ".timeindex"
+TXN_INDEX: Final = ".txnindex"
+SNAPSHOT: Final = ".snapshot"
+# What a file is on its way to: removal, or the place of others.
+DELETED: Final = ".deleted"
+CLEANED: Final = ".cleaned"
+SWAP: Final = ".swap"
+
+TOPIC_LENGTH_MAX: Final = 249
+_LEGAL = re.compile(r"[A-Za-z0-9._-]+")
+_FILE = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)")
+
+
+class TopicPartition(NamedTuple):
+    topic: str
+    partition: int
+
+    @property
+    def directory(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+def file_name(base_offset: int, suffix: str) -> str:
+    return f"{base_offset:020d}{suffix}"
+
+
+def parse_file(name: str) -> tuple[int, str] | None:
+    """(base offset, suffix) of a file of a segment, or None for any other."""
+    match = _FILE.fullmatch(name)
+    return (int(match[1]), match[2]) if match else None
+
+
+def parse_directory(name: str) -> TopicPartition:
+    """The topic and partition that a directory holds; raises for a name that is no partition's."""
+    topic, dash, number = name.rpartition("-")
+    if not dash or not topic or not number.isascii() or not number.isdigit():
+        raise InvalidTopicError(f"directory {name!r} is not named <topic>-<partition>")
+    check_topic(topic)
+    return TopicPartition(topic, int(number))
+
+
+def check_topic(topic: str) -> None:
+    """Raises for a topic name that Kafka does not allow."""
+    if (
+        not topic
+        or topic in (".", "..")
+        or len(topic) > TOPIC_LENGTH_MAX
+        or not _LEGAL.fullmatch(topic)
+    ):
+        raise InvalidTopicError(f"{topic!r} is not a legal topic name")

@@ -1,0 +1,116 @@
+"""Transaction index: the aborted transactions of one segment.
+
+File    <base_offset>.txnindex, created by the first abort
+Writer  Segment.note_aborted, one entry for each ABORT marker of a transaction with data, never rewritten
+Reader  a fetch under read_committed
+Repair  the log wins: an entry that breaks an invariant means rebuild, never guess
+
+==  ====  =====  ==================  ==================================================
+at  size  type   field               invariant
+==  ====  =====  ==================  ==================================================
+ 0     2  int16  version             0
+ 2     8  int64  producer_id         >= 0
+10     8  int64  first_offset        <= last_offset; may lie in an earlier segment
+18     8  int64  last_offset         the marker itself; strictly rising through the file
+26     8  int64  last_stable_offset  right after this abort
+==  ====  =====  ==================  ==================================================
+
+34 bytes, big-endian, no checksum.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from .._native.txn_index import TxnIndex
+from ..base.disk import exists, map_descriptor, map_file
+from ..base.rows import ABORTED_DTYPE
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ..base.disk import Disk
+
+ENTRY: Final = struct.Struct(">hqqqq")
+
+
+def encode_entries(aborted: NDArray[np.void]) -> bytes:
+    """Rows of aborted transactions as the bytes of a file."""
+    return b"".join(ENTRY.pack(0, *(int(value) for value in row)) for row in aborted)
+
+
+class TxnIndexFile:
+    """The file and the lookups in it; opened when it is first asked for, made when it is first needed."""
+
+    def __init__(self, path: str, base_offset: int) -> None:
+        self.path = path
+        self.base_offset = base_offset
+        self._index: TxnIndex | None = None
+        self._descriptor = -1
+        self._disk: Disk | None = None
+
+    @property
+    def index(self) -> TxnIndex:
+        """The checked entries; raises a CorruptRecordError where the file cannot be believed."""
+        if self._index is None:
+            entries = map_file(self.path) if exists(self.path) else b""
+            self._index = TxnIndex(entries, self.base_offset, self.path)
+        return self._index
+
+    def hold(self, aborted: NDArray[np.void]) -> None:
+        """Takes entries that were rebuilt in memory, for a reader that may not write."""
+        self._index = TxnIndex(encode_entries(aborted), self.base_offset, self.path)
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def collect(
+        self, fetch_offset: int, upper_bound: int
+    ) -> tuple[NDArray[np.void], NDArray[np.int64], bool]:
+        return self.index.collect_aborted_txns(fetch_offset, upper_bound)
+
+    def append(self, disk: Disk, aborted: NDArray[np.void]) -> None:
+        """Adds transactions whose markers have just been written."""
+        if not len(aborted):
+            return
+        known = len(self.index)
+        if self._descriptor < 0:
+            self._disk = disk
+            self._descriptor = disk.open(self.path)
+        size = known * ENTRY.size
+        entries = encode_entries(aborted)
+        disk.write(self._descriptor, entries, size)
+        self.index.extend(map_descriptor(self._descriptor, size + len(entries)))
+
+    def rewrite(self, disk: Disk, aborted: NDArray[np.void]) -> None:
+        """Replaces all entries; a segment without aborts has no file."""
+        self.close()
+        if len(aborted):
+            disk.replace(self.path, encode_entries(aborted))
+        else:
+            disk.remove(self.path)
+
+    def truncate_to(self, disk: Disk, offset: int) -> None:
+        """Forgets transactions that end at this offset or above."""
+        entries = self.index.entries()
+        kept = entries[entries["last_offset"] < offset]
+        if len(kept) < len(entries):
+            rows = np.empty(len(kept), ABORTED_DTYPE)
+            for name in ABORTED_DTYPE.names or ():
+                rows[name] = kept[name]
+            self.rewrite(disk, rows)
+
+    def sync(self) -> None:
+        if self._descriptor >= 0:
+            assert self._disk is not None
+            self._disk.sync(self._descriptor)
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            assert self._disk is not None
+            self._disk.close(self._descriptor)
+            self._descriptor = -1
+        self._index = None

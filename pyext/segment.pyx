@@ -1,0 +1,201 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""What a segment does with bytes: index search and growth, validation and stamping of appends.
+Room    wraps csrc/index.c and the append side of csrc/{header,decode}.c: no files; mappings come in as buffers.
+Borrow  buffers are pinned for the call.
+GIL     released over batches; a search is shorter than the switch.
+Fails   with oncelog.base.errors types that name position, offset and record.
+Layout  engine/segment/offset_index.py, engine/segment/time_index.py
+"""
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
+from oncelog_c cimport (
+    OL_ATTR_CODEC, OL_HEADER_BYTES, OL_OFFSET_ENTRY_BYTES, OL_OK, OL_TIME_ENTRY_BYTES, check, decompressed,
+    hold_rows, ol_batches_stamp, ol_fault, ol_header, ol_index_rows, ol_index_state, ol_offset_index_find,
+    ol_offset_index_find_position, ol_records_check, ol_records_refused, ol_seek, ol_status, ol_time_index_find, pin,
+    pinned_data, pinned_size,
+)
+
+from oncelog.base.rows import HEADER_DTYPE
+
+assert HEADER_DTYPE.itemsize == sizeof(ol_header)
+
+cdef enum:
+    REFUSED_MAX = 4096  # indices that one error lists; Kafka lists all, a person reads the first
+
+
+cdef int _within(object held, int64_t count, int64_t width) except -1:
+    if count < 0 or <size_t>(count * width) > pinned_size(held):
+        raise ValueError(f"{count} entries do not fit into {pinned_size(held)} bytes")
+    return 0
+
+
+def find_offset(entries, int64_t count, int64_t relative_offset):
+    """Slot of the last of ``count`` .index entries whose relative offset is at most this; -1: none."""
+    cdef object held = pin(entries)
+    _within(held, count, OL_OFFSET_ENTRY_BYTES)
+    return ol_offset_index_find(pinned_data(held), count, relative_offset)
+
+
+def find_position(entries, int64_t count, int64_t position):
+    """Slot of the last of ``count`` .index entries whose position is at most this; -1: none."""
+    cdef object held = pin(entries)
+    _within(held, count, OL_OFFSET_ENTRY_BYTES)
+    return ol_offset_index_find_position(pinned_data(held), count, position)
+
+
+def find_timestamp(entries, int64_t count, int64_t timestamp):
+    """Slot of the last of ``count`` .timeindex entries whose timestamp is at most this; -1: none."""
+    cdef object held = pin(entries)
+    _within(held, count, OL_TIME_ENTRY_BYTES)
+    return ol_time_index_find(pinned_data(held), count, timestamp)
+
+
+def seek(buffer, int64_t position, int64_t target, *, bint by_timestamp=False, str file=""):
+    """Position, from a batch boundary on, of the first batch whose last offset (or largest timestamp) is at least
+    ``target``; the buffer's size if there is none.
+    """
+    cdef object held = pin(buffer)
+    cdef const uint8_t *base = pinned_data(held)
+    cdef size_t size = pinned_size(held), at = <size_t>position
+    cdef ol_fault fault
+    cdef ol_status status
+    if position < 0 or at > size:
+        raise ValueError(f"position {position} lies outside the {size} bytes")
+    with nogil:
+        status = ol_seek(base, size, &at, target, by_timestamp, &fault)
+    check(status, &fault, file)
+    return at
+
+
+@cython.final
+cdef class IndexState:
+    """How far the indexes of one segment have come, and the entries that further batches add."""
+    cdef ol_index_state _state
+
+    def __cinit__(self, int64_t interval_bytes=4096):
+        self._state.interval_bytes = interval_bytes
+        self._state.max_timestamp = -1
+        self._state.max_timestamp_offset = -1
+        self._state.indexed_timestamp = -1
+
+    @property
+    def max_timestamp(self):
+        return self._state.max_timestamp
+
+    @property
+    def max_timestamp_offset(self):
+        return self._state.max_timestamp_offset
+
+    @property
+    def indexed_timestamp(self):
+        return self._state.indexed_timestamp
+
+    def resume(self, int64_t max_timestamp, int64_t max_timestamp_offset, int64_t indexed_timestamp,
+               int64_t bytes_since_entry):
+        """Goes on where files that were read at open have ended."""
+        self._state.max_timestamp = max_timestamp
+        self._state.max_timestamp_offset = max_timestamp_offset
+        self._state.indexed_timestamp = indexed_timestamp
+        self._state.bytes_since_entry = bytes_since_entry
+
+    def copy(self):
+        """The same state again, for a caller that may have to take a step back."""
+        cdef IndexState twin = IndexState()
+        twin._state = self._state
+        return twin
+
+    def last_time_entry(self):
+        """The entry that closes a time index, if its largest timestamp is not in it yet: (timestamp, offset)."""
+        if self._state.max_timestamp <= self._state.indexed_timestamp:
+            return None
+        self._state.indexed_timestamp = self._state.max_timestamp
+        return self._state.max_timestamp, self._state.max_timestamp_offset
+
+    def add(self, rows, int64_t base_offset):
+        """(offset index entries, time index entries) that batches at these positions of the file add."""
+        cdef Py_buffer view
+        cdef Py_ssize_t count = len(rows)
+        cdef int64_t made = 0, timed = 0
+        cdef bytes offsets = PyBytes_FromStringAndSize(NULL, OL_OFFSET_ENTRY_BYTES * count)
+        cdef bytes times = PyBytes_FromStringAndSize(NULL, OL_TIME_ENTRY_BYTES * count)
+        cdef uint8_t *offset_data = <uint8_t *>PyBytes_AS_STRING(offsets)
+        cdef uint8_t *time_data = <uint8_t *>PyBytes_AS_STRING(times)
+        hold_rows(rows, HEADER_DTYPE, &view, PyBUF_SIMPLE)
+        with nogil:
+            made = ol_index_rows(&self._state, <const ol_header *>view.buf, count, base_offset, offset_data, time_data,
+                                 &timed)
+        PyBuffer_Release(&view)
+        return offsets[:made * OL_OFFSET_ENTRY_BYTES], times[:timed * OL_TIME_ENTRY_BYTES]
+
+
+def check_records(buffer, rows, *, bint key_needed=False, int64_t timestamp_min=-INT64_MAX - 1,
+                  int64_t timestamp_max=INT64_MAX, decompress=None, str file=""):
+    """Proves every record of the batches; returns [(row, refused record indices)] for what a leader refuses:
+    no key where one is needed, a timestamp outside the limits. Raises for what is not sound.
+    """
+    cdef object held = pin(buffer)
+    cdef Py_buffer view
+    cdef Py_ssize_t row
+    result = []
+    hold_rows(rows, HEADER_DTYPE, &view, PyBUF_SIMPLE)
+    try:
+        for row in range(len(rows)):
+            refused = _refused(held, <const ol_header *>view.buf + row, key_needed, timestamp_min, timestamp_max,
+                               decompress, file)
+            if refused:
+                result.append((row, refused))
+    finally:
+        PyBuffer_Release(&view)
+    return result
+
+
+cdef list _refused(object held, const ol_header *header, bint key_needed, int64_t timestamp_min,
+                   int64_t timestamp_max, object decompress, str file):
+    """Indices of the records of one batch that a leader refuses."""
+    cdef const uint8_t *base = pinned_data(held)
+    cdef const uint8_t *payload
+    cdef size_t total = pinned_size(held), size
+    cdef ol_fault fault
+    cdef ol_status status
+    cdef int64_t refused
+    cdef int32_t bad[REFUSED_MAX]
+    if (header.position < 0 or header.size < OL_HEADER_BYTES or <size_t>header.position > total
+            or <size_t>header.size > total - <size_t>header.position):
+        raise ValueError("a row lies outside the buffer")
+    payload, size = base + header.position + OL_HEADER_BYTES, <size_t>header.size - OL_HEADER_BYTES
+    opened = None
+    if header.attributes & OL_ATTR_CODEC and size:
+        opened = decompressed(decompress, header, base, file)
+        payload, size = pinned_data(opened), pinned_size(opened)
+    with nogil:
+        status = ol_records_check(header, payload, size, &fault)
+    check(status, &fault, file)
+    # The batch's own maximum spares the walk where nothing can be refused.
+    if not key_needed and timestamp_min == -INT64_MAX - 1 and header.max_timestamp <= timestamp_max:
+        return []
+    with nogil:
+        refused = ol_records_refused(header, payload, size, key_needed, timestamp_min, timestamp_max, bad, REFUSED_MAX)
+    return [bad[index] for index in range(min(refused, <int64_t>REFUSED_MAX))]
+
+
+def stamp(buffer, rows, int64_t next_offset, int32_t leader_epoch):
+    """Writes base offsets from ``next_offset`` on and the leader epoch into the batches, in place, and into the rows."""
+    cdef Py_buffer target, view
+    cdef ol_header *headers
+    cdef Py_ssize_t row, count = len(rows)
+    PyObject_GetBuffer(buffer, &target, PyBUF_WRITABLE)
+    try:
+        hold_rows(rows, HEADER_DTYPE, &view, PyBUF_WRITABLE)
+        try:
+            headers = <ol_header *>view.buf
+            for row in range(count):
+                if headers[row].position < 0 or headers[row].position > target.len - OL_HEADER_BYTES:
+                    raise ValueError(f"row {row} lies outside the buffer")
+            with nogil:
+                ol_batches_stamp(<uint8_t *>target.buf, headers, count, next_offset, leader_epoch)
+        finally:
+            PyBuffer_Release(&view)
+    finally:
+        PyBuffer_Release(&target)
