@@ -21,6 +21,7 @@ from __future__ import annotations
 import enum
 import functools
 import struct
+import threading
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -129,11 +130,22 @@ def _too_large(limit: int) -> RecordBatchTooLargeError:
     )
 
 
-@functools.cache
-def _arrow_codec(codec: Codec, level: int | None) -> pa.Codec:
-    import pyarrow as pa
+_THREAD: Final = threading.local()
 
-    return pa.Codec(codec.name.lower(), compression_level=level)
+
+def _arrow_codec(codec: Codec, level: int | None) -> pa.Codec:
+    """The library's codec, one a thread: gzip's keeps its state between calls, and the GIL is released in them."""
+    made: dict[tuple[Codec, int | None], pa.Codec] = _THREAD.__dict__.setdefault("codecs", {})
+    if (codec, level) not in made:
+        import pyarrow as pa
+
+        made[codec, level] = pa.Codec(codec.name.lower(), compression_level=level)
+    return made[codec, level]
+
+
+def _compress_arrow(records: Buffer, *, codec: Codec, level: int | None) -> Buffer:
+    packed: Buffer = _arrow_codec(codec, level).compress(records)
+    return packed
 
 
 def _decompress_stream(codec: Codec, payload: Buffer, limit: int) -> Buffer:

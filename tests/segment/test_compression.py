@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import struct
+import subprocess
+import sys
 import zlib
 
 import lz4.frame
@@ -252,3 +254,33 @@ def test_the_codecs_reason_is_in_the_error(codec: Codec) -> None:
     assert f"{codec.name.lower()} data cannot be decompressed: " in caught.value.what
     assert "\n" not in caught.value.what
     assert caught.value.__cause__ is not None
+
+
+THREADS_AT_ONCE = """
+import sys, threading
+from oncelog.segment import batch
+
+values = [bytes([i % 251]) * 100 for i in range(1000)]
+wrong = []
+
+def work(codec):
+    for _ in range(10):
+        encoded = batch.encode(values, compression=codec, batch_size=20_000)
+        if [record.value for record in batch.records(encoded)] != values:
+            wrong.append(codec)
+
+for codec in ("gzip", "snappy", "lz4", "zstd"):
+    threads = [threading.Thread(target=work, args=(codec,)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+sys.exit(bool(wrong))
+"""
+
+
+def test_threads_may_compress_at_once() -> None:
+    """Goal: a library's codec that keeps state between calls is never shared by two threads.
+    Method: four threads a codec, in a process of their own, since sharing one crashed it."""
+    done = subprocess.run([sys.executable, "-c", THREADS_AT_ONCE], check=False, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
