@@ -187,6 +187,7 @@ static void control_keys_are_read_or_not(void) {
         {"\x20\0\0\0\x08\0\0\x7f\xff\x0c\0\0\0\0\0\7\0", 17, INT16_MAX, -1},
         {"\x20\0\0\0\x08\0\0\xff\xff\x0c\0\0\0\0\0\7\0", 17, OL_CONTROL_UNREADABLE, -1},
         {"\x14\0\0\0\x08\0\0\0\1\1\0", 11, 1, -1},
+        {"\x10\0\0\0\x08\0\0\0\1", 9, 1, -1}, /* the record ends with its key */
         {"\x12\0\0\0\x06\0\0\0\1\0\0", 11, OL_CONTROL_UNREADABLE, -1},
         {"\x0c\0\0\0\1\1\0", 7, OL_CONTROL_UNREADABLE, -1},
         {"\x7e\0\0\0\x08\0\0\0\1", 9, OL_CONTROL_UNREADABLE, -1},

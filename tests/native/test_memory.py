@@ -47,7 +47,8 @@ def test_the_probe_sees_what_is_allocated() -> None:
             """
         ),
     )
-    assert 64 * MIB <= held < 66 * MIB
+    # The kernel counts in batches of pages: a little is always missing, or too much.
+    assert 63 * MIB < held < 66 * MIB
     assert nothing < MIB
 
 
@@ -129,7 +130,7 @@ for views in (False, True):
     contiguous, views = map(int, run(MANY + program))
     output, decompressed = BATCHES * BATCH_BYTES, 0 if codec == "none" else BATCH_BYTES
     beside = decompressed + WORKSPACE.get(codec, 0) + SLACK
-    assert output <= contiguous < output + beside
+    assert output - MIB < contiguous < output + beside
     assert views < (0 if codec == "none" else output) + beside
 
 
