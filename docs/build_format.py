@@ -12,7 +12,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "docs/FORMAT.md"
 # In the order of the document; a module that owns another file joins here.
-OWNERS = ("engine/segment/batch.py", "engine/segment/compression.py")
+OWNERS = (
+    "engine/segment/batch.py",
+    "engine/segment/compression.py",
+    "engine/segment/offset_index.py",
+    "engine/segment/time_index.py",
+    "engine/segment/txn_index.py",
+    "engine/partition/producer_snapshot.py",
+    "engine/log/checkpoint.py",
+)
 HEAD = """# Format
 
 Every byte that oncelog reads and writes, as Apache Kafka lays it out. All integers are big-endian.
@@ -24,7 +32,10 @@ LABEL = re.compile(r"([A-Z][a-z]+)  +(\S.*)$")
 
 def escaped(line: str) -> str:
     """Code in Markdown's quotes, and no ``<name>`` that it would take for HTML."""
-    return line.replace("``", "`").replace("<", "\\<")
+    parts = line.replace("``", "`").split("`")
+    return "`".join(
+        part if index % 2 else part.replace("<", "\\<") for index, part in enumerate(parts)
+    )
 
 
 def table(lines: list[str]) -> list[str]:
@@ -46,6 +57,8 @@ def table(lines: list[str]) -> list[str]:
 
 def paragraph(lines: list[str]) -> list[str]:
     """A paragraph as it is; lines that start with a label become a list."""
+    if any(line.startswith("    ") for line in lines):
+        return definitions(lines)
     lines = [escaped(line) for line in lines]
     matches = [LABEL.match(line) for line in lines]
     if not all(matches):
@@ -53,12 +66,30 @@ def paragraph(lines: list[str]) -> list[str]:
     return [f"- **{match[1]}**: {match[2]}" for match in matches if match]
 
 
+def definitions(lines: list[str]) -> list[str]:
+    """Names with indented lines about them, as a list."""
+    made: list[str] = []
+    names: list[str] = []
+    for line in lines:
+        if not line.startswith(" "):
+            names += [name.strip() for name in line.split(",") if name.strip()]
+        elif names:
+            quoted = [re.sub(r"^[^ ]+", r"`\g<0>`", name) for name in names]
+            made.append(escaped(f"- {', '.join(quoted)}: {line.strip()}"))
+            names = []
+        else:
+            made[-1] += " " + escaped(line.strip())
+    return made
+
+
 def section(path: str) -> str:
     """One module's docstring in Markdown."""
     docstring = ast.get_docstring(ast.parse((ROOT / path).read_text())) or path
     title, _, body = docstring.partition("\n")
     name, _, about = title.rstrip(".").partition(":")
-    parts = [f"## {name}", f"`{path}`: {about.strip()}."]
+    name, _, rest = (name, "", "") if about else name.partition(",")
+    about = about.strip() or rest.strip()
+    parts = [f"## {name}", f"`{path}`: {about}."]
     for block in body.strip("\n").split("\n\n"):
         lines = block.splitlines()
         parts.append("\n".join(table(lines) if RULE.match(lines[0]) else paragraph(lines)))

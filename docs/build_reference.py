@@ -56,6 +56,8 @@ CLI_NOTES = """
 INSPECT_JSON = """
 ## The JSON of oncelog inspect
 
+### Batches
+
 One document for each file, written as the file is read, one batch a line:
 `{"file", "size", "batches": [...], "summary": {...}, "damage": [...]}`. Several files give several documents, one
 after another, as `jq` takes them. Names are those of Kafka's dump tool, but for four that it spells `CreateTime`,
@@ -85,6 +87,31 @@ after another, as `jq` takes them. Names are those of Kafka's dump tool, but for
 `missingOffsets` (gaps, as compaction leaves them) `minTimestamp` `maxTimestamp` `codecs` `transactionalBatches`
 `controlBatches` `crcChecked` `damaged`. `damage` holds up to ten of the damaged places: `error` `what` `position`
 `baseOffset` `record` `advice`; null where unknown.
+
+### Everything else
+
+`{"file", "size", "kind", "entries": [...], "summary": {...}, "damage": [...]}`, one entry a line. `summary` has `entries`
+(all of them, shown or not) and `damaged`; `damage` holds up to ten places: `what` `position` `advice`.
+
+| kind | an entry has | the summary also has |
+|---|---|---|
+| `offset index` | `offset` `position` `isValid` | `zeroEntries` `checked` |
+| `time index` | `timestamp` `offset` `isValid` | the same |
+| `transaction index` | `version` `producerId` `firstOffset` `lastOffset` `lastStableOffset` `isValid` | the same |
+| `producer snapshot` | `producerId` `producerEpoch` `coordinatorEpoch` `currentTxnFirstOffset` `lastTimestamp` `firstSequence` `lastSequence` `lastOffset` `offsetDelta` `timestamp`; null where there is none | |
+| `recovery points` `high watermarks` `log starts` `cleaner offsets` | `topic` `partition` `offset` | |
+| `leader epochs` | `epoch` `startOffset` | |
+| `partition metadata` `directory properties` `clean shutdown marker` | `name` `value` | |
+| `data directory` `partition` | `partition` `logStartOffset` `logEndOffset` `lastStableOffset` `segments` `bytes` `producers` `openTransactions` `abortedTransactions` `state` | `isClean` |
+
+`isValid` says whether an entry agrees with the log beside it; null with `--no-check` or where there is no log.
+
+## The JSON of oncelog verify
+
+One document: `path` `isSound` `isClean` (null where no marker can say) `partitions` `segments` `batches` `records` `bytes`
+`damaged` (how many faults) `damagedFiles`, and the lists `damage` and `notes` with `file` (from `path` on), `position` (in
+the file), `offset`, `what` and `advice`; null where there is none. Of one file up to five faults are listed, all are
+counted.
 """
 
 ERRORS_NOTES = """

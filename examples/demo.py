@@ -1,11 +1,14 @@
-"""A million records to Kafka's bytes and back: run it with ``make demo``; it takes about ten seconds.
+"""A million records to Kafka's bytes and back, then a broker's directory: run it with ``make demo``; it takes about
+ten seconds.
 
-It builds an Arrow table, encodes it into record batches with every codec, writes .log files, maps them,
-reads them back in several ways, and shows that a damaged byte is found. Each time is the best of three.
+It builds an Arrow table, encodes it into record batches with every codec, writes .log files, maps them, reads them
+back in several ways, and shows that a damaged byte is found; each time is the best of three. Then it opens a directory
+that a real Kafka broker left, as a consumer of either isolation level sees it, and proves it sound.
 """
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,6 +24,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+import oncelog
 from oncelog.base.disk import map_file
 from oncelog.base.errors import CorruptRecordError
 from oncelog.segment import batch
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
+    from oncelog.client.reader import Read
     from oncelog.segment.batch import EncodedBatches
 
 Result = TypeVar("Result")
@@ -40,6 +45,8 @@ PYTHON_RECORDS = 200_000
 REPEATS = 3
 STEPS = 14
 START_MS = 1794787200000
+# Three transactional producers and two others, interleaved; some transactions aborted, one left open.
+BROKER = Path(__file__).resolve().parents[1] / "tests/golden/txn-mixed/data"
 KEY_BYTES = 16
 VALUE = (
     b'{"account": 0000000, "amount": 00000.00, "currency": "EUR", "teller": 000, "note": "for tea"}'
@@ -206,6 +213,53 @@ def show(steps: list[Step]) -> None:
     console.print(table)
 
 
+def count(read: Read) -> int:
+    """Records of a read, without a Python object for any of them."""
+    return sum(rows.num_rows for rows in read.to_batches())
+
+
+def show_broker(folder: Path) -> None:
+    """What consumers would see in a directory that a broker left, from its files alone."""
+    data = folder / "kafka-data"
+    shutil.copytree(BROKER, data)
+    table = Table(
+        title="A directory that a Kafka broker wrote, opened read-only",
+        caption="LSO: last stable offset, where the oldest open transaction begins",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+    )
+    table.add_column("partition", no_wrap=True)
+    for name in ("end", "LSO", "read_uncommitted", "read_committed", "aborted txns", "open"):
+        table.add_column(name, justify="right", no_wrap=True)
+    with oncelog.open(data, read_only=True) as log:
+        for topic, partitions in log.topics().items():
+            if topic.startswith("__"):
+                continue  # the broker's own
+            for number in partitions:
+                partition = log.partition(topic, number)
+                stable, end = partition.last_stable_offset, partition.log_end_offset
+                table.add_row(
+                    f"{topic}-{number}",
+                    f"{end:,}",
+                    f"{stable:,}",
+                    f"{count(log.read(topic, number, isolation_level='read_uncommitted')):,}",
+                    f"{count(log.read(topic, number)):,}",
+                    f"{len(partition.aborted_transactions(0, stable)):,}",
+                    "yes" if stable < end else "no",
+                )
+        first = next(iter(log.read("mixed", 0)))
+    console.print(table)
+    console.print(f"{first}", soft_wrap=True, highlight=False, markup=False)
+
+
+def run(folder: str, *arguments: str) -> None:
+    """A command of ours, as a person would type it."""
+    console.print(f"\n$ oncelog {' '.join(arguments)}", highlight=False, style="bold")
+    sys.stdout.flush()
+    subprocess.run([sys.executable, "-m", "oncelog", *arguments], cwd=folder, check=True)
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory(prefix="oncelog-demo-") as name:
         columns = (TextColumn("{task.description:30}"), BarColumn(), TimeElapsedColumn())
@@ -217,10 +271,15 @@ def main() -> None:
         show(watch.steps)
         for sentence in said:
             console.print(sentence, soft_wrap=True, highlight=False, markup=False)
-        console.print("\n$ oncelog inspect --max 4 zstd.log", highlight=False, style="bold")
-        sys.stdout.flush()
-        command = [sys.executable, "-m", "oncelog", "inspect", "--max", "4", "zstd.log"]
-        subprocess.run(command, cwd=name, check=True)
+        run(name, "inspect", "--max", "4", "zstd.log")
+        console.print()
+        show_broker(Path(name))
+        run(name, "verify", "kafka-data")
+        console.print(
+            "\nNext: oncelog inspect DIR on a broker's directory of yours, and docs/guides/directory.md.",
+            soft_wrap=True,
+            highlight=False,
+        )
 
 
 if __name__ == "__main__":

@@ -64,14 +64,14 @@ def cells(header: Batch) -> tuple[str, ...]:
     has_producer = header.producer_id >= 0
     horizon = header.delete_horizon
     return (
-        _span(header.base_offset, header.last_offset),
+        span(header.base_offset, header.last_offset),
         str(header.record_count),
         kind_of(header),
         time_of(header.max_timestamp),
         "append" if header.is_append_time else "create",
         str(header.producer_id) if has_producer else "-",
         str(header.producer_epoch) if has_producer else "-",
-        _span(header.base_sequence, header.last_sequence) if header.base_sequence >= 0 else "-",
+        span(header.base_sequence, header.last_sequence) if header.base_sequence >= 0 else "-",
         header.codec,
         str(header.size),
         str(header.position),
@@ -81,7 +81,8 @@ def cells(header: Batch) -> tuple[str, ...]:
     )
 
 
-def _span(first: int, last: int) -> str:
+def span(first: int, last: int) -> str:
+    """Numbers from first to last, or the one that is both."""
     return str(first) if first == last else f"{first}..{last}"
 
 
@@ -144,7 +145,7 @@ def summary_lines(summary: Summary, damaged: int) -> Iterator[str]:
         times = f"; {first}" if first == last else f"; {first} .. {last.removeprefix(first[:11])}"
     yield (
         f"{plural(summary.batches, 'batch', 'batches')}, {plural(summary.records, 'record')}, "
-        f"{plural(summary.bytes, 'byte')}; offsets {_span(summary.first_offset, summary.last_offset)}{missing}{times}"
+        f"{plural(summary.bytes, 'byte')}; offsets {span(summary.first_offset, summary.last_offset)}{missing}{times}"
     )
     parts = [", ".join(f"{name} {count:,}" for name, count in summary.codecs.most_common())]
     if summary.transactional:
@@ -331,7 +332,7 @@ def _batch_words(header: Batch) -> str:
     parts = [
         f"offset {header.base_offset}"
         if header.base_offset == header.last_offset
-        else f"offsets {_span(header.base_offset, header.last_offset)}",
+        else f"offsets {span(header.base_offset, header.last_offset)}",
         plural(header.record_count, "record"),
     ]
     if header.is_transactional or header.is_control:
@@ -339,7 +340,7 @@ def _batch_words(header: Batch) -> str:
     if header.producer_id >= 0:
         parts.append(f"producer {header.producer_id} epoch {header.producer_epoch}")
     if header.base_sequence >= 0:
-        parts.append(f"sequence {_span(header.base_sequence, header.last_sequence)}")
+        parts.append(f"sequence {span(header.base_sequence, header.last_sequence)}")
     if header.is_control and header.coordinator_epoch >= 0:
         parts.append(f"coordinator epoch {header.coordinator_epoch}")
     parts += [header.codec, f"{plural(header.size, 'byte')} at {header.position}"]

@@ -18,6 +18,7 @@ import click
 from ..base.errors import OncelogError, Remedy
 from .inspect import inspect
 from .output import Failure, Misuse
+from .verify import verify
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,6 +63,7 @@ def cli() -> None:
 
 
 cli.add_command(inspect)
+cli.add_command(verify)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

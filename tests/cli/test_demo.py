@@ -18,7 +18,7 @@ def test_the_demo_runs(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFix
     monkeypatch.setattr(demo, "PYTHON_RECORDS", 10_000)
     demo.main()
     output = capfd.readouterr()
-    assert output.err == ""
+    assert "Traceback" not in output.err
     assert "\x1b" not in output.out
     for step in (
         "encode, none",
@@ -31,4 +31,8 @@ def test_the_demo_runs(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFix
     assert "checksums ok" in output.out
     assert "A flipped bit: checksum does not match the batch" in output.out
     assert "$ oncelog inspect --max 4 zstd.log" in output.out
-    assert output.out.count("\n") > 30
+    rows = [line.split() for line in output.out.splitlines()]
+    assert ["mixed-0", "823", "704", "787", "407", "14", "yes"] in rows
+    assert "$ oncelog verify kafka-data" in output.out
+    assert "83,705 bytes: sound" in output.out
+    assert output.out.count("\n") > 40

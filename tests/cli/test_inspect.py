@@ -551,18 +551,18 @@ def test_much_damage_is_counted(long_log: Path) -> None:
 def test_misuse_is_told_in_a_sentence_that_helps(log: Path, tmp_path: Path) -> None:
     """Goal: exit code 2, a sentence on stderr, nothing on stdout, never a traceback.
     Method: every way to call it wrongly."""
-    index = tmp_path / "00000000000000000000.index"
-    index.write_bytes(b"")
+    other = tmp_path / "notes.txt"
+    other.write_bytes(b"")
     empty = tmp_path / "empty"
     empty.mkdir()
     pipe = tmp_path / "pipe.log"
     os.mkfifo(pipe)
     for arguments, sentence in (
         ([tmp_path / "none.log"], "there is no such file"),
-        ([tmp_path], f"is a directory. Name a file in it, for example {log}"),
-        ([empty], "is a directory without .log files"),
+        ([tmp_path], f"Rename it, or name a file in it, for example {log}"),
+        ([empty], "is not a directory of logs"),
         ([pipe], "is not a regular file"),
-        ([index], "(an offset index) cannot be inspected"),
+        ([other], "cannot be inspected: it is none of Kafka's files by its name"),
         ([], "Missing argument"),
         (["--jsn", log], "Did you mean '--json'?"),
         (["--max", "many", log], "'many' is not a valid integer"),

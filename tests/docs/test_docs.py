@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import re
 import runpy
+import shutil
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -60,7 +61,8 @@ def test_links_lead_somewhere(path: Path) -> None:
 def test_programs_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Goal: what a reader copies works, and prints what the document shows below it.
     Method: run the python blocks of a document in order, as one program; a text block that follows
-    one is its output."""
+    one is its output. `kafka-data` is a directory that a broker left."""
+    shutil.copytree(ROOT / "tests/golden/txn-mixed/data", tmp_path / "kafka-data")
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     output = ""
@@ -71,6 +73,27 @@ def test_programs_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             output = printed.getvalue()
         elif language == "text" and output:
             assert text == output
+
+
+def test_the_map_names_every_file() -> None:
+    """Goal: docs/ARCHITECTURE.md cannot drift from the tree.
+    Method: what it names exists, and every module is named."""
+    text = (ROOT / "docs/ARCHITECTURE.md").read_text()
+    table = text[text.index("## Files") : text.index("## The life")]
+    named = {
+        (Path(words[0]).parent / word).as_posix() if "/" not in word else word
+        for row in re.findall(r"^\| (`[^|]+) \|", table, re.MULTILINE)
+        for words in [re.findall(r"`([^`]+)`", row)]
+        for word in words
+    }
+    modules = {
+        path.relative_to(ROOT).as_posix()
+        for folder, pattern in (("engine", "*/*.py"), ("pyext", "*.p*"), ("csrc", "*.[ch]"))
+        for path in (ROOT / folder).glob(pattern)
+        if path.suffix in (".py", ".pyx", ".pxd", ".c", ".h") and path.name != "__init__.py"
+    }
+    assert named - modules == set()
+    assert modules - named - {"csrc/status.c"} == set()
 
 
 def test_transcripts_are_real() -> None:
