@@ -10,7 +10,10 @@ MAKEFLAGS += --no-print-directory --no-builtin-rules
 VENV ?= .venv
 PY := $(VENV)/bin/python
 FUZZ_SECONDS ?= 60
+SOAK_BYTES ?= 10737418240
+INTEROP_JARS ?= build/interop/jars
 PYTEST_ARGS ?=
+BENCH_ARGS ?=
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH
@@ -47,14 +50,26 @@ test: $(READY) ## all tests, lint and types among them (PYTEST_ARGS="-k name")
 	@$(PY) -m pytest $(PYTEST_ARGS)
 
 .PHONY: bench
-bench: $(READY) $(VENV)/.bench ## compare with the peers and with the machine's limit
-	@$(PY) -m benches
+bench: $(READY) $(VENV)/.bench ## compare with the peers and with the machine's limit (BENCH_ARGS="--only 'fetch.*'")
+	@$(PY) -m benches $(BENCH_ARGS)
+
+.PHONY: soak
+soak: $(READY) ## reading a large log costs no more memory than a small one; SOAK_BYTES (10 GiB) of disk
+	@$(PY) -m benches.soak --bytes $(SOAK_BYTES)
+
+.PHONY: interop
+interop: $(READY) ## a real Kafka reads what we write, and we what it leaves; needs Maven and Java 17
+	@$(PY) -m interop --jars $(INTEROP_JARS)
+
+.PHONY: docs
+docs: $(READY) ## make again what the documents take from the code
+	@$(PY) docs/build_all.py
 
 .PHONY: lint
 lint: $(READY) ## ruff, mypy --strict, clang-format
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
-	@$(PY) -m mypy $(addprefix -p ,oncelog $(wildcard benches examples tests)) | sed -E 's#[^ ]*/oncelog/_native/#pyext/#; s#[^ ]*/oncelog/spark/#spark_udf/#; s#[^ ]*__editable__[^/]*/oncelog/#engine/#'
+	@$(PY) -m mypy $(addprefix -p ,oncelog $(wildcard benches examples interop tests)) | sed -E 's#[^ ]*/oncelog/_native/#pyext/#; s#[^ ]*/oncelog/spark/#spark_udf/#; s#[^ ]*__editable__[^/]*/oncelog/#engine/#'
 	@format=$$(command -v $(VENV)/bin/clang-format clang-format | head -1); \
 	if [ -n "$$format" ]; then find csrc -name '*.[ch]' -print0 | xargs -0 -r $$format --dry-run --Werror; \
 	else echo "clang-format not found: C layout not checked"; fi
@@ -113,7 +128,7 @@ dist: $(READY) ## sdist and wheel into dist/, checked
 .PHONY: clean
 clean: ## remove everything that was built, and .venv
 	@rm -rf build dist $(VENV) *.egg-info .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis .benchmarks
-	@find engine pyext spark_udf benches tests examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	@find engine pyext spark_udf benches interop tests examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # ---------------------------------------------------------------------------- what the above needs
 

@@ -11,6 +11,7 @@ import ctypes
 import dataclasses
 import functools
 import hashlib
+import mmap
 import os
 import shlex
 import shutil
@@ -24,15 +25,21 @@ import pyarrow as pa
 from .harness import ROOT, Contestant, Role
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
+    from typing_extensions import Buffer
 
     from .harness import Records, Settings
 
 NAME: Final = "C floor"
 MEMCPY: Final = "memcpy"
+SUM: Final = "sum over the mapping"
+MAP_AND_SUM: Final = "map and sum"
+WRITE: Final = "write() loop"
+LINEAR: Final = "linear C scan"
+NO_COMPILER: Final = "no C compiler"
 FLAGS: Final = ("-O3", "-std=c11", "-fPIC", "-shared", "-pthread")
 PAGE: Final = 4096
 
@@ -102,6 +109,12 @@ def load() -> ctypes.CDLL | None:
     library.floor_crc_times.restype = ctypes.c_uint32
     library.floor_memcpy_times.argtypes = [pointer, pointer, size, number]
     library.floor_memcpy_times.restype = None
+    library.floor_sum.argtypes = [pointer, size]
+    library.floor_sum.restype = ctypes.c_uint64
+    library.floor_write.argtypes = [ctypes.c_int, pointer, pointer, number]
+    library.floor_write.restype = number
+    library.floor_collect_aborted.argtypes = [pointer, number, number, number, pointer, number]
+    library.floor_collect_aborted.restype = number
     return library
 
 
@@ -263,7 +276,7 @@ def _table(
 
 def contestant(work: Work | None, settings: Settings) -> Contestant:
     if work is None or NAME in settings.without:
-        return Contestant(NAME, Role.LIMIT, missing="no C compiler")
+        return Contestant(NAME, Role.LIMIT, missing=NO_COMPILER)
     return Contestant(NAME, Role.LIMIT, work.call, reveal=work.reveal)
 
 
@@ -271,7 +284,7 @@ def memcpy(size: int, settings: Settings, loops: int = 1) -> Contestant:
     """A copy of as many bytes."""
     library = load()
     if library is None or MEMCPY in settings.without:
-        return Contestant(MEMCPY, Role.LIMIT, missing="no C compiler")
+        return Contestant(MEMCPY, Role.LIMIT, missing=NO_COMPILER)
     # Half a page apart: neither at the distances where memcpy is slow, nor aliased to the same lines.
     source, target = aligned(size), aligned(size + PAGE // 2)[PAGE // 2 :]
     to, start, copy = target.ctypes.data, source.ctypes.data, library.floor_memcpy_times
@@ -296,6 +309,84 @@ def crc_loop(function: Any, data: bytes, loops: int) -> Callable[[], int] | None
         return int(times(pointer, start, size, loops))
 
     return call
+
+
+def sum_over(views: Sequence[Buffer], settings: Settings) -> Contestant:
+    """The sum over bytes that are mapped and in the cache of pages."""
+    library = load()
+    if library is None or SUM in settings.without:
+        return Contestant(SUM, Role.LIMIT, missing=NO_COMPILER)
+    arrays = [np.frombuffer(memoryview(view), np.uint8) for view in views]
+    places = [(array.ctypes.data, array.size) for array in arrays]
+    add = library.floor_sum
+
+    def call(kept: object = arrays) -> int:
+        return sum(add(address, size) for address, size in places)
+
+    return Contestant(SUM, Role.LIMIT, call)
+
+
+def map_and_sum(paths: Sequence[Path], settings: Settings) -> Contestant:
+    """The same with a new mapping each time, whose pages have to be found one by one."""
+    library = load()
+    if library is None or MAP_AND_SUM in settings.without:
+        return Contestant(MAP_AND_SUM, Role.LIMIT, missing=NO_COMPILER)
+    add = library.floor_sum
+
+    def call() -> int:
+        total = 0
+        for path in paths:
+            with path.open("rb") as file:
+                array = np.frombuffer(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ), np.uint8)
+            total += add(array.ctypes.data, array.size)
+        return total
+
+    return Contestant(MAP_AND_SUM, Role.LIMIT, call)
+
+
+def write_loop(
+    parts: Sequence[Buffer], descriptor: Callable[[], int], setup: Callable[[], object],
+    settings: Settings,
+) -> Contestant:  # fmt: skip
+    """write() of every part, one after another, into a file that ``setup`` makes anew."""
+    library = load()
+    if library is None or WRITE in settings.without:
+        return Contestant(WRITE, Role.LIMIT, missing=NO_COMPILER)
+    data = np.concatenate([np.frombuffer(memoryview(part), np.uint8) for part in parts])
+    starts = np.cumsum([0, *(len(memoryview(part)) for part in parts)], dtype=np.int64)
+    address, first, count, write = (
+        data.ctypes.data,
+        starts.ctypes.data,
+        len(parts),
+        library.floor_write,
+    )
+
+    def call(kept: object = (data, starts)) -> None:
+        if write(descriptor(), address, first, count) != data.size:
+            raise AssertionError("the file takes no more bytes")
+
+    return Contestant(WRITE, Role.LIMIT, call, setup=setup)
+
+
+def linear_scan(
+    entries: bytes, fetch_offset: int, upper_bound: int, settings: Settings
+) -> Contestant:
+    """A lookup in the entries of a transaction index that looks at one after another."""
+    library = load()
+    if library is None or LINEAR in settings.without:
+        return Contestant(LINEAR, Role.PEER, missing=NO_COMPILER)
+    data = np.frombuffer(entries, np.uint8)
+    hits = np.empty(1000, np.int64)
+    collect, address, place = library.floor_collect_aborted, data.ctypes.data, hits.ctypes.data
+    count = data.size // 34
+
+    def call(kept: object = (data, hits)) -> int:
+        return int(collect(address, count, fetch_offset, upper_bound, place, hits.size))
+
+    def reveal() -> list[int]:
+        return [int(hit) for hit in hits[: call()]]
+
+    return Contestant(LINEAR, Role.PEER, call, reveal=reveal)
 
 
 def call_overhead_ns() -> float | None:

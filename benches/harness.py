@@ -15,10 +15,13 @@ import importlib.metadata
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
+import tempfile
 import timeit
 import tomllib
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -186,17 +189,26 @@ class Contestant:
     loops: int = 1  # how often one call does the work
     missing: str = ""
     version: str = ""
+    setup: Callable[[], object] | None = None  # before every round, outside the clock
 
     def timer(self) -> timeit.Timer:
         """timeit's loop, with the garbage collector off, as all of Python is timed."""
         assert self.call is not None
-        return timeit.Timer(self.call, globals=dict(self.names))
+        return timeit.Timer(self.call, self.setup or "pass", globals=dict(self.names))
 
     def function(self) -> Callable[[], object]:
         if isinstance(self.call, str):
             return eval(f"lambda: {self.call}", dict(self.names))  # type: ignore[no-any-return]  # noqa: S307
         assert self.call is not None
-        return self.call
+        if self.setup is None:
+            return self.call
+        setup, call = self.setup, self.call
+
+        def both() -> object:
+            setup()
+            return call()
+
+        return both
 
 
 class DisagreementError(AssertionError):
@@ -230,6 +242,19 @@ class Case:
                 raise DisagreementError(f"{self.name}: {one.name} and ours disagree")
 
 
+# ---------------------------------------------------------------- files
+
+
+class Scratch:
+    """A directory on the disk that the project lies on; gone with the last that refers to it."""
+
+    def __init__(self, name: str) -> None:
+        parent = ROOT / "build/bench"
+        parent.mkdir(parents=True, exist_ok=True)
+        self.path = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=parent))
+        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+
+
 # ---------------------------------------------------------------- settings
 
 
@@ -239,7 +264,9 @@ class Settings:
 
     rounds: int = 25
     round_seconds: float = 0.004
-    slow_rounds: int = 4  # of a contestant whose one call takes longer than ten rounds
+    slow_rounds: int = 4  # at least, of a contestant whose one call takes longer than ten rounds
+    slow_seconds: float = 1.5  # in which it may have more rounds than that
+    log_bytes: int = 256 << 20  # of the logs that storage is measured on
     quick: bool = False
     seed: int = SEED
     without: frozenset[str] = frozenset()
@@ -247,7 +274,7 @@ class Settings:
     @classmethod
     def tiny(cls, without: Iterable[str] = ()) -> Settings:
         """Enough to see that everything runs."""
-        return cls(2, 0.0, 1, quick=True, without=frozenset(without))
+        return cls(2, 0.0, 1, 0.0, log_bytes=1 << 21, quick=True, without=frozenset(without))
 
     def shape(self, shape: Shape) -> Shape:
         if not self.quick:
@@ -285,9 +312,13 @@ def measure(case: Case, settings: Settings) -> dict[str, Stats]:
     lanes = []
     for one in case.present():
         timer = one.timer()
-        repeats, each = _repeats(timer, settings.round_seconds)
-        slow = each > 10 * settings.round_seconds
-        lanes.append((one, timer, repeats, settings.slow_rounds if slow else settings.rounds))
+        # What is prepared for every round can be used up by one call.
+        once = one.setup is not None
+        repeats, each = (1, timer.timeit(1)) if once else _repeats(timer, settings.round_seconds)
+        rounds = settings.rounds
+        if each > 10 * settings.round_seconds:
+            rounds = min(rounds, max(settings.slow_rounds, int(settings.slow_seconds / each)))
+        lanes.append((one, timer, repeats, rounds))
     new_stats: Any = Stats  # comes without types
     found: dict[str, Any] = {one.name: new_stats() for one, *_ in lanes}
     for turn in range(settings.rounds):
@@ -509,6 +540,7 @@ def surroundings(settings: Settings) -> dict[str, object]:
             "seed": settings.seed,
             "rounds": settings.rounds,
             "round_seconds": settings.round_seconds,
+            "log_bytes": settings.log_bytes,
             "quick": settings.quick,
         },
     }

@@ -77,7 +77,7 @@ ol_status ol_abort_filter(uint8_t *visible, const ol_header *rows, int64_t row_c
     int64_t next = 0;
     for (int64_t row = 0; row < row_count; row++) {
         const ol_header *batch = rows + row;
-        int64_t last_offset = batch->base_offset + batch->last_offset_delta;
+        int64_t last_offset = ol_last_offset(batch);
         for (; next < aborted_count && aborted[next].first_offset <= last_offset; next++) {
             open_abort *at = find(&set, aborted[next].producer_id);
             int64_t ends = aborted[next].last_offset < 0 ? INT64_MAX : aborted[next].last_offset;

@@ -101,9 +101,7 @@ ol_status ol_seek(const uint8_t *base, size_t size, size_t *position, int64_t ta
         ol_header header;
         ol_status status = ol_header_read(&header, base, size, *position, false, fault);
         if (status != OL_OK) return status;
-        /* Added as unsigned: a batch that lies about its offsets is found when it is read. */
-        int64_t last = (int64_t)((uint64_t)header.base_offset + (uint64_t)header.last_offset_delta);
-        int64_t reached = by_timestamp ? header.max_timestamp : last;
+        int64_t reached = by_timestamp ? header.max_timestamp : ol_last_offset(&header);
         if (reached >= target) return OL_OK;
         *position += (size_t)header.size;
     }

@@ -105,6 +105,12 @@ typedef struct ol_header {
     int8_t crc_ok; /* 1 yes, 0 no, -1 not checked */
 } ol_header;
 
+/* Offset of the batch's last record. Added as unsigned: a batch that lies about its offsets must not be
+ * more than a wrong number. */
+static inline int64_t ol_last_offset(const ol_header *header) {
+    return (int64_t)((uint64_t)header->base_offset + (uint64_t)(int64_t)header->last_offset_delta);
+}
+
 /* Reads and checks the header at `position`; the batch lies wholly inside the buffer on OL_OK.
  * A wrong checksum is reported in crc_ok, not as a status. */
 ol_status ol_header_read(ol_header *header, const uint8_t *base, size_t size, size_t position,
@@ -345,7 +351,7 @@ typedef struct ol_txn_summary {
 
 ol_status ol_txn_entry_read(ol_aborted *out, const uint8_t *entries, size_t size, int64_t index,
                             ol_fault *fault);
-/* Checks the entries from index `from` on: version, order, whole entries. */
+/* Checks the entries from index `from` on: version, order, stable offsets, whole entries. */
 ol_status ol_txn_index_check(const uint8_t *entries, size_t size, int64_t base_offset, int64_t from,
                              ol_fault *fault);
 void ol_txn_summary_free(ol_txn_summary *summary);
@@ -420,6 +426,58 @@ ol_verdict ol_sequence_check(const ol_producers *table, int64_t producer_id, int
  * entry a row and gets the transactions that end in an ABORT. */
 ol_status ol_producers_replay(ol_producers *table, const ol_header *rows, int64_t row_count,
                               ol_aborted *aborted, int64_t *aborted_count);
+
+/* ---------------------------------------------------------------- compaction */
+
+/* SipHash-2-4 with 128 bits, little-endian words. */
+void ol_key_hash(uint64_t hash[2], const uint64_t secret[2], const uint8_t *key, size_t size);
+
+/* Hash of a key → offset of its last record; 24 bytes a slot, of fixed size. */
+typedef struct ol_offset_map ol_offset_map;
+
+enum { OL_OFFSET_SLOT_BYTES = 24 };
+
+/* NULL without memory, or when count_max would leave no slot empty. */
+ol_offset_map *ol_offset_map_new(uint64_t slot_count, uint64_t count_max, const uint64_t secret[2]);
+void ol_offset_map_free(ol_offset_map *map);
+uint64_t ol_offset_map_count(const ol_offset_map *map);
+/* -1 for a key that is not there. */
+int64_t ol_offset_map_find(const ol_offset_map *map, const uint8_t *key, size_t size);
+/* Notes the keys of a batch's records from start_offset on. *full: a new key found no room, and records
+ * after it were not looked at. */
+ol_status ol_offset_map_add(ol_offset_map *map, const ol_header *header, const uint8_t *payload,
+                            size_t size, int64_t start_offset, bool *full, ol_fault *fault);
+
+/* Which records of a batch stay. */
+typedef struct ol_compacted {
+    int64_t count;
+    int64_t tombstones;    /* among those that stay */
+    int64_t max_timestamp; /* of those that stay */
+    ol_bytes marks;        /* uint32 each: where the record starts, shifted left; bit 0: it stays */
+} ol_compacted;
+
+/* A record stays that has a key, is not older than the key's last, and is no tombstone where those go.
+ * Without a map all stay. */
+ol_status ol_compact_judge(ol_compacted *kept, const ol_offset_map *map, const ol_header *header,
+                           const uint8_t *payload, size_t size, bool drops_tombstones,
+                           ol_fault *fault);
+/* Appends the records that stay, their timestamps counted from another base where it differs. */
+ol_status ol_compact_records(ol_bytes *out, const ol_compacted *kept, const ol_header *header,
+                             const uint8_t *payload, int64_t base_timestamp);
+/* Completes the batch that starts at `start` of out with 61 bytes of room, then records: header, checksum. */
+ol_status ol_compact_close(ol_bytes *out, size_t start, ol_header *header);
+/* Appends a batch with the same offsets and producer, or none, and without records. */
+ol_status ol_compact_empty(ol_bytes *out, const ol_header *header, bool anonymous);
+
+enum { OL_SEEN_COMMITTED = 1, OL_SEEN_ABORTED = 2 };
+
+/* Producers whose transactions a pass has met batches of. */
+typedef struct ol_txn_watch ol_txn_watch;
+ol_txn_watch *ol_txn_watch_new(void);
+void ol_txn_watch_free(ol_txn_watch *watch);
+bool ol_txn_watch_see(ol_txn_watch *watch, int64_t producer_id, uint32_t flag);
+/* Flags seen since the producer's last marker; this is the next one. */
+uint32_t ol_txn_watch_end(ol_txn_watch *watch, int64_t producer_id);
 
 /* ---------------------------------------------------------------- UTF-8 */
 

@@ -219,15 +219,18 @@ int64_t ol_producers_first_open(ol_producers *table) {
     return table->heap_count ? table->heap[0].first_offset : -1;
 }
 
+/* Below an entry that counts nothing is older, so only what has ended and the one left out are passed. */
+static int64_t first_open_below(const ol_producers *table, int64_t at, int64_t left_out) {
+    if (at >= table->heap_count) return -1;
+    const open_txn *txn = table->heap + at;
+    if (txn->producer_id != left_out && is_current(table, txn)) return txn->first_offset;
+    int64_t left = first_open_below(table, 2 * at + 1, left_out);
+    int64_t right = first_open_below(table, 2 * at + 2, left_out);
+    return left < 0 || (right >= 0 && right < left) ? right : left;
+}
+
 int64_t ol_producers_first_open_beside(const ol_producers *table, int64_t producer_id) {
-    int64_t first = -1;
-    for (int64_t at = 0; at < table->heap_count; at++) {
-        const open_txn *txn = table->heap + at;
-        if (txn->producer_id != producer_id && (first < 0 || txn->first_offset < first) &&
-            is_current(table, txn))
-            first = txn->first_offset;
-    }
-    return first;
+    return first_open_below(table, 0, producer_id);
 }
 
 /* ---------------------------------------------------------------- verdicts */
@@ -270,8 +273,9 @@ static ol_status replay_marker(ol_producers *table, const ol_header *row, ol_abo
     entry->last_timestamp = row->max_timestamp;
     if (first_offset < 0 || row->control_type != 0) return OL_OK;
     int64_t next_open = ol_producers_first_open(table);
-    aborted[(*aborted_count)++] = (ol_aborted){row->producer_id, first_offset, row->base_offset,
-                                               next_open < 0 ? row->base_offset + 1 : next_open};
+    int64_t stable = next_open < 0 ? (int64_t)((uint64_t)row->base_offset + 1) : next_open;
+    aborted[(*aborted_count)++] =
+        (ol_aborted){row->producer_id, first_offset, row->base_offset, stable};
     return OL_OK;
 }
 
@@ -290,13 +294,12 @@ ol_status ol_producers_replay(ol_producers *table, const ol_header *rows, int64_
         }
         ol_producer *entry = ol_producers_put(table, row->producer_id);
         if (!entry) return OL_E_MEMORY;
-        int64_t last_offset = row->base_offset + row->last_offset_delta;
         /* Compaction may have emptied the batch, but its span still says how many sequences it held. */
         ol_producer_batch batch = {
             .last_sequence =
                 (int32_t)(((int64_t)row->base_sequence + row->last_offset_delta) & INT32_MAX),
             .offset_delta = row->last_offset_delta,
-            .last_offset = last_offset,
+            .last_offset = ol_last_offset(row),
             .timestamp = row->max_timestamp,
         };
         ol_producer_note(entry, row->producer_epoch, &batch);

@@ -46,6 +46,7 @@ ol_status ol_txn_index_check(const uint8_t *entries, size_t size, int64_t base_o
                              ol_fault *fault) {
     int64_t count = (int64_t)(size / OL_TXN_ENTRY_BYTES);
     int64_t last = from > 0 ? last_offset_at(entries, from - 1) : base_offset - 1;
+    int64_t stable = from > 0 ? stable_offset_at(entries, from - 1) : 0;
     ol_aborted entry = {0};
     for (int64_t index = from; index < count; index++) {
         ol_status status = ol_txn_entry_read(&entry, entries, size, index, fault);
@@ -59,7 +60,15 @@ ol_status ol_txn_index_check(const uint8_t *entries, size_t size, int64_t base_o
             return ol_fail(
                 fault, OL_E_HEADER,
                 "last offsets of the transaction index do not rise from the segment's base");
+        /* A last stable offset that is too high would end lookups before the transactions they are for. */
+        if (entry.last_stable_offset < stable || entry.last_stable_offset - 1 > entry.last_offset)
+            return ol_fail(fault, OL_E_HEADER,
+                           "last stable offset falls or lies past the transaction's end");
+        if (entry.first_offset < stable)
+            return ol_fail(fault, OL_E_HEADER,
+                           "aborted transaction begins below an earlier last stable offset");
         last = entry.last_offset;
+        stable = entry.last_stable_offset;
     }
     if (size % OL_TXN_ENTRY_BYTES) {
         fault->position = count * OL_TXN_ENTRY_BYTES;

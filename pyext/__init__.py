@@ -2,7 +2,16 @@
 
 from importlib.util import find_spec as _find_spec
 
-MODULES = ("abort_filter", "batch", "checksum", "records", "segment", "sequence", "txn_index")
+MODULES = (
+    "abort_filter",
+    "batch",
+    "checksum",
+    "compaction",
+    "records",
+    "segment",
+    "sequence",
+    "txn_index",
+)
 
 _missing = [name for name in MODULES if _find_spec(f"{__name__}.{name}") is None]
 if _missing:

@@ -45,6 +45,9 @@ cdef extern from "oncelog.h" nogil:
         OL_HEADER_BYTES
         OL_ATTR_CODEC
         OL_ATTR_LOG_APPEND_TIME
+        OL_ATTR_TRANSACTIONAL
+        OL_ATTR_CONTROL
+        OL_ATTR_DELETE_HORIZON
 
     ctypedef struct ol_header:
         int64_t position
@@ -257,6 +260,41 @@ cdef extern from "oncelog.h" nogil:
                                  int32_t record_count, c_bool known_from_start, int64_t *duplicate_of)
     ol_status ol_producers_replay(ol_producers *table, const ol_header *rows, int64_t row_count, ol_aborted *aborted,
                                   int64_t *aborted_count)
+
+    enum:
+        OL_OFFSET_SLOT_BYTES
+        OL_SEEN_COMMITTED
+        OL_SEEN_ABORTED
+
+    ctypedef struct ol_offset_map:
+        pass
+
+    ctypedef struct ol_compacted:
+        int64_t count
+        int64_t tombstones
+        int64_t max_timestamp
+        ol_bytes marks
+
+    ctypedef struct ol_txn_watch:
+        pass
+
+    void ol_key_hash(uint64_t *hash, const uint64_t *secret, const uint8_t *key, size_t size)
+    ol_offset_map *ol_offset_map_new(uint64_t slot_count, uint64_t count_max, const uint64_t *secret)
+    void ol_offset_map_free(ol_offset_map *map)
+    uint64_t ol_offset_map_count(const ol_offset_map *map)
+    int64_t ol_offset_map_find(const ol_offset_map *map, const uint8_t *key, size_t size)
+    ol_status ol_offset_map_add(ol_offset_map *map, const ol_header *header, const uint8_t *payload, size_t size,
+                                int64_t start_offset, c_bool *full, ol_fault *fault)
+    ol_status ol_compact_judge(ol_compacted *kept, const ol_offset_map *map, const ol_header *header,
+                               const uint8_t *payload, size_t size, c_bool drops_tombstones, ol_fault *fault)
+    ol_status ol_compact_records(ol_bytes *out, const ol_compacted *kept, const ol_header *header,
+                                 const uint8_t *payload, int64_t base_timestamp)
+    ol_status ol_compact_close(ol_bytes *out, size_t start, ol_header *header)
+    ol_status ol_compact_empty(ol_bytes *out, const ol_header *header, c_bool anonymous)
+    ol_txn_watch *ol_txn_watch_new()
+    void ol_txn_watch_free(ol_txn_watch *watch)
+    c_bool ol_txn_watch_see(ol_txn_watch *watch, int64_t producer_id, uint32_t flag)
+    uint32_t ol_txn_watch_end(ol_txn_watch *watch, int64_t producer_id)
 
     struct ArrowSchema:
         void (*release)(ArrowSchema *)

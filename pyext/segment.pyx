@@ -26,7 +26,7 @@ cdef enum:
 
 
 cdef int _within(object held, int64_t count, int64_t width) except -1:
-    if count < 0 or <size_t>(count * width) > pinned_size(held):
+    if count < 0 or <size_t>count > pinned_size(held) // <size_t>width:
         raise ValueError(f"{count} entries do not fit into {pinned_size(held)} bytes")
     return 0
 

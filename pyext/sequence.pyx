@@ -2,7 +2,7 @@
 """The producers of one partition: epoch fence, sequence check, duplicates, open transactions.
 Room    wraps csrc/sequence.c: no files, no clock, no policy.
 Borrow  nothing outlives a call.
-GIL     released over replays; a single check is shorter than the switch.
+GIL     held: readers ask for the first open offset while the writer replays, and a row costs nanoseconds.
 Fails   never by itself: a verdict is a number, and the caller names the error.
 """
 cimport cython
@@ -40,7 +40,7 @@ assert ABORTED_DTYPE.itemsize == sizeof(ol_aborted)
 
 @cython.final
 cdef class ProducerTable:
-    """What the log knows of its producers. Not for two threads at once."""
+    """What the log knows of its producers. One thread writes; any may ask, between two of its calls."""
     cdef ol_producers *_table
 
     def __cinit__(self):
@@ -77,9 +77,8 @@ cdef class ProducerTable:
         result = np.empty(count, ABORTED_DTYPE)
         hold_rows(rows, HEADER_DTYPE, &row_view, PyBUF_SIMPLE)
         hold_rows(result, ABORTED_DTYPE, &result_view, PyBUF_WRITABLE)
-        with nogil:
-            status = ol_producers_replay(self._table, <const ol_header *>row_view.buf, count,
-                                         <ol_aborted *>result_view.buf, &found)
+        status = ol_producers_replay(self._table, <const ol_header *>row_view.buf, count,
+                                     <ol_aborted *>result_view.buf, &found)
         PyBuffer_Release(&result_view)
         PyBuffer_Release(&row_view)
         if status != OL_OK:
@@ -166,6 +165,8 @@ cdef class ProducerTable:
                 raise MemoryError()
             entry.epoch = given[index].producer_epoch
             entry.batch_count = 0
+            entry.batch_newest = 0
+            entry.txn_first_offset = -1
             if given[index].last_offset >= 0:
                 batch.last_offset = given[index].last_offset
                 batch.last_sequence = given[index].last_sequence

@@ -2,7 +2,7 @@
 """The transaction index of one segment: which transactions were aborted.
 Room    wraps csrc/txn_index.c: no files; the caller hands in the mapped entries.
 Borrow  a TxnIndex pins the mapping it was given until it gets a longer one.
-GIL     released while entries are checked and summed up; a lookup is shorter than the switch.
+GIL     released while entries are checked; held while they are added, since readers may be looking.
 Fails   with CorruptRecordError and its kin, which name file and position.
 Layout  engine/segment/txn_index.py
 """
@@ -63,8 +63,7 @@ cdef class TxnIndex:
         with nogil:
             status = ol_txn_index_check(data, size, self.base_offset, known, &fault)
         check(status, &fault, self.file)
-        with nogil:
-            status = ol_txn_summary_extend(&self._summary, data, <int64_t>(size // OL_TXN_ENTRY_BYTES))
+        status = ol_txn_summary_extend(&self._summary, data, <int64_t>(size // OL_TXN_ENTRY_BYTES))
         if status != OL_OK:
             raise MemoryError()
         self._held = held
@@ -78,8 +77,8 @@ cdef class TxnIndex:
         and begin before the other, in the order of the file (ABORTED_DTYPE), and which entries they are.
         Not complete means that the next segment's index may hold more.
         """
-        cdef const uint8_t *data = pinned_data(self._held)
-        cdef size_t size = pinned_size(self._held)
+        cdef object held
+        cdef const uint8_t *data
         cdef int64_t hits[HITS]
         cdef int64_t found = 0, start = 0, row
         cdef c_bool complete = False
@@ -88,6 +87,9 @@ cdef class TxnIndex:
         cdef ol_fault fault
         parts = []
         while True:
+            # Taken anew each time: while the arrays below are made, another thread may have extended the index.
+            held = self._held
+            data = pinned_data(held)
             ol_txn_index_collect(&self._summary, data, fetch_offset, upper_bound, hits, HITS, &found, &start, &complete)
             if not found and parts:
                 break
@@ -98,7 +100,7 @@ cdef class TxnIndex:
                 numbers = indices
                 for row in range(found):
                     numbers[row] = hits[row]
-                    check(ol_txn_entry_read(&rows[row], data, size, hits[row], &fault), &fault, self.file)
+                    check(ol_txn_entry_read(&rows[row], data, pinned_size(held), hits[row], &fault), &fault, self.file)
             parts.append((transactions, indices))
             if found < HITS:
                 break

@@ -1,6 +1,7 @@
 #include "floor.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #include "endian.h"
 #include "oncelog.h"
@@ -198,4 +199,44 @@ void floor_memcpy_times(void *to, const void *from, size_t size, int64_t times) 
         memcpy(to, from, size);
         __asm__ volatile("" : : "r"(to) : "memory"); /* or one copy would stand for all */
     }
+}
+
+uint64_t floor_sum(const void *data, size_t size) {
+    const uint8_t *bytes = data;
+    uint64_t sum = 0, word;
+    size_t words = size / sizeof word;
+    for (size_t i = 0; i < words; i++) {
+        memcpy(&word, bytes + i * sizeof word, sizeof word);
+        sum += word;
+    }
+    for (size_t at = words * sizeof word; at < size; at++) sum += bytes[at];
+    return sum;
+}
+
+int64_t floor_write(int descriptor, const uint8_t *data, const int64_t *starts, int64_t parts) {
+    for (int64_t i = 0; i < parts; i++) {
+        for (int64_t at = starts[i]; at < starts[i + 1];) {
+            ssize_t written = write(descriptor, data + at, (size_t)(starts[i + 1] - at));
+            if (written <= 0) return -1;
+            at += written;
+        }
+    }
+    return starts[parts] - starts[0];
+}
+
+/* ---------------------------------------------------------------- transaction index */
+
+int64_t floor_collect_aborted(const uint8_t *entries, int64_t count, int64_t fetch_offset,
+                              int64_t upper_bound, int64_t *hits, int64_t capacity) {
+    int64_t found = 0;
+    for (int64_t index = 0; index < count; index++) {
+        const uint8_t *entry = entries + OL_TXN_ENTRY_BYTES * index;
+        if ((int64_t)ol_load64(entry + 18) >= fetch_offset &&
+            (int64_t)ol_load64(entry + 10) < upper_bound) {
+            if (found < capacity) hits[found] = index;
+            found++;
+        }
+        if ((int64_t)ol_load64(entry + 26) >= upper_bound) break;
+    }
+    return found;
 }

@@ -3,7 +3,8 @@
  * No bounds are checked, no errors are named, nothing is allocated: input is trusted, output has room,
  * varints are loops and copies are memcpy. What oncelog needs beyond this is the price of its promises.
  *
- * Beside it the limits of the machine: a memcpy, and a CRC function called in a loop of C. */
+ * Beside it the limits of the machine: a memcpy, a CRC function called in a loop of C, a sum over bytes,
+ * a loop of write(); and the linear scan that a transaction index is made to avoid. */
 #ifndef ONCELOG_BENCH_FLOOR_H
 #define ONCELOG_BENCH_FLOOR_H
 
@@ -46,5 +47,16 @@ typedef uint32_t floor_crc_function(uint32_t crc, const void *data, size_t size)
 uint32_t floor_crc_times(floor_crc_function *function, const void *data, size_t size,
                          int64_t times);
 void floor_memcpy_times(void *to, const void *from, size_t size, int64_t times);
+
+/* The sum of all 8-byte words: every cache line is loaded, and nothing else is done. */
+uint64_t floor_sum(const void *data, size_t size);
+
+/* write() for each part [starts[i], starts[i + 1]) of the data; returns the bytes written, -1 on error. */
+int64_t floor_write(int descriptor, const uint8_t *data, const int64_t *starts, int64_t parts);
+
+/* Kafka's own lookup in a transaction index: entry after entry, until one says that no later transaction
+ * can matter. Writes the numbers of the hits, as many as fit, and returns how many there are. */
+int64_t floor_collect_aborted(const uint8_t *entries, int64_t count, int64_t fetch_offset,
+                              int64_t upper_bound, int64_t *hits, int64_t capacity);
 
 #endif

@@ -3,17 +3,25 @@
 Readers get read-only mappings that never reach past the file's end. Writers use positioned writes, so
 that a full disk is an error of the write and never a signal. Everything that changes a file is a method
 of Disk: a simulator replaces the object, and a crash or a full disk becomes a seed.
+
+A child that a process forks shares its descriptors but not its locks. ``forks()`` tells it apart, so that
+whoever opened a directory for writing can refuse to write from the child.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import fcntl
+import functools
 import mmap
 import os
 import struct
-from typing import TYPE_CHECKING
+import threading
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
 
 from .errors import DirectoryLockedError
 
@@ -21,9 +29,40 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 Path = str | os.PathLike[str]
+_MAP_FAILED: Final = ctypes.c_void_p(-1).value
 
 
-def map_file(path: Path) -> mmap.mmap | bytes:
+class _Pages:
+    """A read-only mapping; unmapped with the last array that lies over it.
+
+    mmap.mmap would keep a duplicate of the descriptor, and a broker's directory has more files than a process
+    may have open.
+    """
+
+    def __init__(self, address: int, size: int) -> None:
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": (size,),
+            "typestr": "|u1",
+            "data": (address, True),
+        }
+        self._unmap = functools.partial(_libc().munmap, address, size)
+
+    def __del__(self) -> None:
+        self._unmap()
+
+
+@functools.cache
+def _libc() -> ctypes.CDLL:
+    library = ctypes.CDLL(None, use_errno=True)
+    number, size, place = ctypes.c_int, ctypes.c_size_t, ctypes.c_void_p
+    library.mmap.argtypes = [place, size, number, number, number, ctypes.c_int64]
+    library.mmap.restype = place
+    library.munmap.argtypes = [place, size]
+    return library
+
+
+def map_file(path: Path) -> memoryview | bytes:
     """The bytes of a file, mapped read-only; empty bytes for an empty file, which cannot be mapped."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -32,13 +71,28 @@ def map_file(path: Path) -> mmap.mmap | bytes:
         os.close(descriptor)
 
 
-def map_descriptor(descriptor: int, size: int) -> mmap.mmap | bytes:
-    """The first ``size`` bytes of an open file, mapped read-only."""
-    return mmap.mmap(descriptor, size, prot=mmap.PROT_READ) if size else b""
+def map_descriptor(descriptor: int, size: int) -> memoryview | bytes:
+    """The first ``size`` bytes of an open file, mapped read-only; the descriptor is not kept."""
+    if not size:
+        return b""
+    address = _libc().mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
+    if address == _MAP_FAILED:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return np.asarray(_Pages(address, size)).data
+
+
+def file_size(descriptor: int) -> int:
+    return os.fstat(descriptor).st_size
 
 
 def exists(path: Path) -> bool:
     return os.path.exists(path)
+
+
+def modified_ms(path: Path) -> int:
+    """When a file was last written, in milliseconds since 1970."""
+    return os.stat(path).st_mtime_ns // 1_000_000
 
 
 def read_file(path: Path) -> bytes:
@@ -46,21 +100,27 @@ def read_file(path: Path) -> bytes:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         parts = []
-        while part := os.read(descriptor, 1 << 20):
+        while part := os.read(descriptor, 1 << 16):
             parts.append(part)
         return b"".join(parts)
     finally:
         os.close(descriptor)
 
 
-def list_files(directory: Path) -> dict[str, int]:
-    """Names and sizes of the regular files in a directory; files that vanish meanwhile are left out."""
+def list_files(directory: Path, *, sized: str | tuple[str, ...] = "") -> dict[str, int]:
+    """Names and sizes of the regular files in a directory; files that vanish meanwhile are left out.
+
+    ``sized`` are the endings of names whose sizes matter; others count as 0, which saves asking the kernel.
+    """
     sizes = {}
     with os.scandir(directory) as entries:
         for entry in entries:
-            with contextlib.suppress(FileNotFoundError):
+            try:
                 if entry.is_file():
-                    sizes[entry.name] = entry.stat().st_size
+                    name = entry.name
+                    sizes[name] = entry.stat().st_size if name.endswith(sized) else 0
+            except FileNotFoundError:
+                continue
     return sizes
 
 
@@ -97,6 +157,14 @@ class Disk:
     def sync(self, descriptor: int) -> None:
         """Returns when what was written is on the device."""
         os.fdatasync(descriptor)
+
+    def sync_file(self, path: Path) -> None:
+        """Returns when a file that someone else has written and closed is on the device."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self.sync(descriptor)
+        finally:
+            os.close(descriptor)
 
     def sync_directory(self, path: Path) -> None:
         """Returns when the names in a directory are on the device."""
@@ -155,6 +223,7 @@ class Disk:
         finally:
             os.close(source)
         self.rename(temporary, path)
+        self.sync_directory(os.path.dirname(os.fspath(path)) or ".")
 
     def lock(self, path: Path) -> int:
         """Takes the POSIX record lock that a Kafka broker takes on its data directory.
@@ -163,42 +232,61 @@ class Disk:
         closed, so this process remembers what it holds and opens no such file twice.
         """
         directory = os.path.dirname(os.path.abspath(path))
-        with contextlib.suppress(FileNotFoundError):
-            if _identity(os.stat(path)) in _HELD:
-                raise DirectoryLockedError(f"{directory} is already open in this process")
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(descriptor)
-            if error.errno not in (errno.EACCES, errno.EAGAIN):
-                raise
-            raise DirectoryLockedError(f"{directory} is held by {_holder_of(path)}") from None
-        _HELD.add(_identity(os.fstat(descriptor)))
-        return descriptor
+        with _HELD_LOCK:
+            with contextlib.suppress(FileNotFoundError):
+                if _identity(os.stat(path)) in _HELD:
+                    raise DirectoryLockedError(
+                        f"{directory} is already open in this process ({os.getpid()})"
+                    )
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                holder = _holder_of(descriptor)
+                os.close(descriptor)
+                if error.errno not in (errno.EACCES, errno.EAGAIN):
+                    raise
+                raise DirectoryLockedError(f"{directory} is held by {holder}") from None
+            _HELD.add(_identity(os.fstat(descriptor)))
+            return descriptor
 
     def unlock(self, descriptor: int) -> None:
-        _HELD.discard(_identity(os.fstat(descriptor)))
-        os.close(descriptor)
+        with _HELD_LOCK:
+            _HELD.discard(_identity(os.fstat(descriptor)))
+            os.close(descriptor)
 
 
 # Lock files that this process holds, by device and inode.
 _HELD: set[tuple[int, int]] = set()
+_HELD_LOCK = threading.Lock()
+_FORKS = 0
+
+
+def forks() -> int:
+    """How often this process was forked off since the module was loaded: a child counts one more."""
+    return _FORKS
+
+
+def _note_fork() -> None:
+    """In a child: it holds none of its parent's locks."""
+    global _FORKS, _HELD_LOCK  # noqa: PLW0603
+    _FORKS += 1
+    _HELD_LOCK = threading.Lock()
+    _HELD.clear()
+
+
+os.register_at_fork(after_in_child=_note_fork)
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _holder_of(path: Path) -> str:
+def _holder_of(descriptor: int) -> str:
     """Who holds a record lock, as the kernel knows it."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        # struct flock: type, whence, start, length, pid
-        asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-        kind, _, _, _, process = struct.unpack(
-            "hhqqi4x", fcntl.fcntl(descriptor, fcntl.F_GETLK, asked)
-        )
-    finally:
-        os.close(descriptor)
+    # struct flock: type, whence, start, length, pid
+    asked = struct.pack("hh4xqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    kind, _, _, _, process = struct.unpack(
+        "hh4xqqi4x", fcntl.fcntl(descriptor, fcntl.F_GETLK, asked)
+    )
     return "another process" if kind == fcntl.F_UNLCK else f"process {process}"

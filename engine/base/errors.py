@@ -7,7 +7,12 @@ one value, the remedy. ``took_effect`` says what a caller may assume about the r
 from __future__ import annotations
 
 import enum
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+RECORDS_SHOWN: Final = 8  # of the records at fault, in an error's sentence; its attribute has all
 
 
 class Remedy(enum.Enum):
@@ -50,6 +55,7 @@ class BatchError(OncelogError):
 
     ``file`` is empty for bytes that came from no file; ``position`` is where the batch starts in them,
     ``base_offset`` its first offset and ``record`` the record's index in the batch; -1 where unknown.
+    ``records`` holds the index of every record that is at fault, where there may be several.
     """
 
     def __init__(
@@ -60,6 +66,7 @@ class BatchError(OncelogError):
         position: int = -1,
         base_offset: int = -1,
         record: int = -1,
+        records: Sequence[int] = (),
     ) -> None:
         super().__init__(what)
         self.what = what
@@ -67,6 +74,7 @@ class BatchError(OncelogError):
         self.position = position
         self.base_offset = base_offset
         self.record = record
+        self.records = tuple(records) or ((record,) if record >= 0 else ())
 
     def __str__(self) -> str:
         place = [self.file] if self.file else []
@@ -74,7 +82,11 @@ class BatchError(OncelogError):
             place.append(f"position {self.position}")
         if self.base_offset >= 0:
             place.append(f"base offset {self.base_offset}")
-        if self.record >= 0:
+        if len(self.records) > 1:
+            shown = ", ".join(map(str, self.records[:RECORDS_SHOWN]))
+            more = len(self.records) - RECORDS_SHOWN
+            place.append(f"records {shown}{f' and {more} more' if more > 0 else ''} of the batch")
+        elif self.record >= 0:
             place.append(f"record {self.record} of the batch")
         sentence = f"{self.what} ({', '.join(place)})" if place else self.what
         return f"{sentence}. {self.advice}" if self.advice else sentence
@@ -246,6 +258,13 @@ class CorruptFileError(OncelogError):
         self.what = what
         self.file = file
         self.position = position
+
+
+class CleaningAbortedError(OncelogError):
+    """A log was truncated, removed or closed while it was being compacted; it is as it was before."""
+
+    remedy = Remedy.RETRY
+    advice = "Clean the log again"
 
 
 class ClosedError(OncelogError):

@@ -58,12 +58,19 @@ def full_schema(views: bool = False) -> pa.Schema:
     return pa.schema([*names, *columns])
 
 
+@functools.lru_cache(maxsize=8)
+def _place(topic: str, partition: int, room: int) -> tuple[pa.Array, pa.Array]:
+    """The columns topic and partition, all rows alike; the topic's name is held once."""
+    names = pa.array([topic])
+    numbers = pa.array(np.full(room, partition, np.int32))
+    return pa.DictionaryArray.from_arrays(np.zeros(room, np.int32), names, safe=False), numbers
+
+
 def full_batch(columns: RecordColumns, topic: str, partition: int) -> pa.RecordBatch:
-    """The columns with their topic and partition in front; the topic's name is held once."""
+    """The columns with their topic and partition in front, which are cut from longer ones that are kept."""
     count = len(columns)
-    names = pa.DictionaryArray.from_arrays(np.zeros(count, np.int32), pa.array([topic]))
-    numbers = pa.array(np.full(count, partition, np.int32))
-    arrays = [names, numbers, *record_batch(columns).columns]
+    place = _place(topic, partition, 1 << count.bit_length())
+    arrays = [*(column.slice(0, count) for column in place), *record_batch(columns).columns]
     return pa.RecordBatch.from_arrays(arrays, schema=full_schema(columns.views))
 
 

@@ -18,11 +18,12 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..base.disk import exists, read_file
 from ..base.errors import CorruptFileError
-from ..segment.names import TopicPartition
+from ..segment.names import OFFSET_MAX, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -38,6 +39,7 @@ PARTITION_METADATA: Final = "partition.metadata"
 META_PROPERTIES: Final = "meta.properties"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 VERSION: Final = "0"
+_NUMBER = re.compile(r"-?[0-9]{1,19}")
 
 
 class EpochEntry(NamedTuple):
@@ -45,6 +47,11 @@ class EpochEntry(NamedTuple):
 
     epoch: int
     start_offset: int
+
+
+def _is_number(text: str, least: int = 0) -> bool:
+    """Whether a text is an int64 of at least this."""
+    return bool(_NUMBER.fullmatch(text)) and least <= int(text) <= OFFSET_MAX
 
 
 def _rows(path: str) -> list[list[str]]:
@@ -57,9 +64,11 @@ def _rows(path: str) -> list[list[str]]:
         raise CorruptFileError("the file is not text", file=path) from error
     if lines == [""]:
         return []
+    if lines[-1].strip():  # every line ends in a newline, so this one may be half a number
+        raise CorruptFileError("the last line was cut off", file=path)
     if lines[0].strip() != VERSION:
         raise CorruptFileError(f"unknown version {lines[0].strip()!r}", file=path)
-    if len(lines) < 2 or not lines[1].strip().isdigit():
+    if len(lines) < 2 or not _is_number(lines[1].strip()):
         raise CorruptFileError("the count of rows is missing", file=path)
     rows = [line.split() for line in lines[2:] if line.strip()]
     if len(rows) != int(lines[1]):
@@ -76,7 +85,7 @@ def read_offsets(path: str) -> dict[TopicPartition, int]:
     """Offsets by partition of one of the four checkpoints in a data directory."""
     found = {}
     for row in _rows(path):
-        if len(row) != 3 or not row[1].isdigit() or not row[2].lstrip("-").isdigit():
+        if len(row) != 3 or not _is_number(row[1]) or not _is_number(row[2], -1):
             raise CorruptFileError(f"a row reads {' '.join(row)!r}", file=path)
         found[TopicPartition(row[0], int(row[1]))] = int(row[2])
     return found
@@ -94,11 +103,12 @@ def read_epochs(path: str) -> list[EpochEntry]:
     """Leader epochs of a partition, rising."""
     found: list[EpochEntry] = []
     for row in _rows(path):
-        if len(row) != 2 or not all(part.isdigit() for part in row):
+        if len(row) != 2 or not all(_is_number(part) for part in row):
             raise CorruptFileError(f"a row reads {' '.join(row)!r}", file=path)
         found.append(EpochEntry(int(row[0]), int(row[1])))
-    if any(left >= right for left, right in itertools.pairwise(found)):
-        raise CorruptFileError("epochs do not rise", file=path)
+    for left, right in itertools.pairwise(found):
+        if left.epoch >= right.epoch or left.start_offset >= right.start_offset:
+            raise CorruptFileError("epochs and their offsets do not rise", file=path)
     return found
 
 

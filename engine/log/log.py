@@ -8,13 +8,16 @@ Crash        a segment's files are derived from its .log; names change in steps 
 from __future__ import annotations
 
 import bisect
+import contextlib
+import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ..base.disk import exists, list_files
-from ..base.errors import OffsetOutOfRangeError
+from ..base.errors import OffsetOutOfRangeError, RecordBatchTooLargeError
 from ..segment.names import CLEANED, DELETED, LOG, SNAPSHOT, SWAP, file_name, parse_file
 from ..segment.segment import RELATIVE_OFFSET_MAX, Segment, SegmentOptions, next_offset_of
+from .swap import put_in_place, settle, settled_view
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,6 +27,9 @@ if TYPE_CHECKING:
     from ..base.disk import Disk
 
 LEFTOVER: Final = ".tmp"  # of a file that was being replaced
+SIZED: Final = (LOG, LOG + SWAP)  # files whose sizes loading looks at
+# Sealed segments whose descriptors are kept for the next sync; past that the oldest is synced at each roll.
+UNSYNCED_MAX: Final = 16
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,11 @@ class LogOptions:
     segment_ms: int = 7 * 24 * 3600 * 1000
     segment_jitter_ms: int = 0
 
+    def jitter_ms_of(self, base_offset: int, directory: str) -> int:
+        """How much earlier than segment.ms a segment rolls: spread over logs and segments, the same each time."""
+        limit = min(self.segment_jitter_ms, self.segment_ms)
+        return zlib.crc32(f"{directory}/{base_offset}".encode()) % limit if limit > 0 else 0
+
 
 class Log:
     """Ordered segments of one directory; the last one is active."""
@@ -43,82 +54,61 @@ class Log:
         self.options = options
         self.disk = disk  # None: this process may change nothing
         self.segments: tuple[Segment, ...] = ()
+        self.truncations = (
+            0  # how often the end was cut: whoever has read the log may have to start over
+        )
         self._end_offset: int | None = None
         self._active_since_ms: int | None = None
+        self._half_made: Segment | None = None  # by a roll that failed; its files must go
+        self._names_synced = True
         self._load()
 
     # ------------------------------------------------------------ loading
 
     def _load(self) -> None:
-        sizes = list_files(self.directory)
-        swapped = self._swapped(sizes)
-        found = {}
-        for name, size in sizes.items():
-            parsed = parse_file(name)
-            if parsed and parsed[1] == LOG:
-                found[parsed[0]] = Segment(
-                    self.directory, parsed[0], size, self.options.segment, self.disk
-                )
-        if swapped:
-            start = min(segment.base_offset for segment in swapped)
-            end = max(segment.next_offset() for segment in swapped)
-            for base_offset in [base for base in found if start <= base < end]:
-                replaced = found.pop(base_offset)
-                self._remove_files(replaced)
-            for segment in swapped:
-                found[segment.base_offset] = self._swap_in(segment)
-        if self.disk is not None:
+        segments = self.options.segment
+        if self.disk is None:
+            found = settled_view(self.directory, segments, list_files(self.directory, sized=SIZED))
+        else:
+            names = list_files(self.directory, sized=SIZED)
+            sizes = settle(self.directory, segments, names, self.disk)
+            found = {}
+            for name, size in sizes.items():
+                parsed = parse_file(name)
+                if parsed and parsed[1] == LOG:
+                    found[parsed[0]] = Segment(self.directory, parsed[0], size, segments, self.disk)
             self._remove_leftovers(sizes, set(found))
         self.segments = tuple(found[base] for base in sorted(found))
 
-    def _swapped(self, sizes: dict[str, int]) -> list[Segment]:
-        """Cleaned segments that were about to take their place when the process died.
-
-        While any .cleaned file is left, the new segments were not complete and the old ones still count.
-        """
-        if any(name.endswith(CLEANED) for name in sizes):
-            return []
-        swapped = []
-        for name, size in sizes.items():
-            parsed = parse_file(name.removesuffix(SWAP)) if name.endswith(SWAP) else None
-            if parsed and parsed[1] == LOG:
-                swapped.append(
-                    Segment(self.directory, parsed[0], size, self.options.segment, self.disk, SWAP)
-                )
-        return swapped
-
-    def _swap_in(self, segment: Segment) -> Segment:
-        if self.disk is None:
-            return segment
-        segment.close()
-        for path in segment.files():
-            if exists(path):
-                self.disk.rename(path, path.removesuffix(SWAP))
-        self.disk.sync_directory(self.directory)
-        return Segment(
-            self.directory, segment.base_offset, segment.size, self.options.segment, self.disk
-        )
-
     def _remove_leftovers(self, sizes: dict[str, int], bases: set[int]) -> None:
+        """Removes what a crash has left half done, and files that belong to no segment.
+
+        Snapshots stay that lie at a segment's start, and the newest if it lies past them all: a clean stop's.
+        """
         assert self.disk is not None
-        for name in sizes:
-            parsed = parse_file(name)
-            is_orphan = (
-                parsed is not None and parsed[1] not in (LOG, SNAPSHOT) and parsed[0] not in bases
+        parsed_names = {name: parse_file(name) for name in sizes}
+        taken = [found[0] for found in parsed_names.values() if found and found[1] == SNAPSHOT]
+        newest = max(taken, default=-1)
+        kept = bases | ({newest} if newest > max(bases, default=-1) else set())
+        for name, parsed in parsed_names.items():
+            is_orphan = parsed is not None and (
+                parsed[0] not in (kept if parsed[1] == SNAPSHOT else bases)
             )
             if is_orphan or name.endswith((DELETED, CLEANED, SWAP, LEFTOVER)):
                 self.disk.remove(f"{self.directory}/{name}")
 
     def _remove_files(self, segment: Segment) -> None:
         """Takes a segment's files away: out of sight first, so that a crash leaves all of it or none."""
-        segment.close()
         if self.disk is None:
+            segment.close()
             return
+        segment.detach()
         paths = [path for path in segment.files() if exists(path)]
         for path in paths:
             self.disk.rename(path, path + DELETED)
         for path in paths:
             self.disk.remove(path + DELETED)
+        self._names_synced = False
 
     # ------------------------------------------------------------ reading
 
@@ -151,28 +141,55 @@ class Log:
 
     def start_at(self, offset: int, now_ms: int) -> None:
         """Makes the first segment of an empty log."""
+        self._remove_half_made()
         self.segments = (self._new_segment(offset),)
         self._end_offset = offset
         self._active_since_ms = now_ms
 
     def _new_segment(self, base_offset: int) -> Segment:
+        assert self.disk is not None
         segment = Segment(self.directory, base_offset, 0, self.options.segment, self.disk)
         for path in segment.files():  # an empty one of the same base is replaced
-            assert self.disk is not None
             self.disk.remove(path)
-        segment.create()
+        self._half_made = segment
+        self._names_synced = False
+        try:
+            segment.create()
+        except BaseException:
+            with contextlib.suppress(OSError):
+                self._remove_half_made()
+            raise
+        self._half_made = None
         return segment
+
+    def _remove_half_made(self) -> None:
+        """Removes the files of a segment that could not be made: left there, it would end the log too early."""
+        if self._half_made is None:
+            return
+        assert self.disk is not None
+        for path in self._half_made.files():
+            self.disk.remove(path)
+        self._half_made.detach()
+        self._half_made = None
 
     def append(self, data: Buffer, rows: NDArray[np.void], aborted: NDArray[np.void]) -> None:
         """Writes stamped batches at the end of the active segment."""
-        segment = self.active
+        segment = self.segments[-1]
+        if self._half_made is not None:
+            self._remove_half_made()
         segment.resume()
+        if len(aborted):
+            self._names_synced = False  # the first one makes the transaction index
         segment.append(data, rows, aborted)
         self._end_offset = next_offset_of(rows)
 
     def must_roll(self, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
         """Whether batches of this size, end and time belong into a new segment."""
-        segment, options = self.active, self.options
+        segment, options = self.segments[-1], self.options
+        if size > options.segment.segment_bytes:
+            raise RecordBatchTooLargeError(
+                f"{size} bytes do not fit into a segment of segment.bytes = {options.segment.segment_bytes}"
+            )
         if segment.size == 0:
             return last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
         segment.resume()
@@ -180,8 +197,14 @@ class Log:
             segment.size + size > options.segment.segment_bytes
             or segment.is_full
             or last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
-            or self._age_ms(max_timestamp, now_ms) > options.segment_ms - options.segment_jitter_ms
+            or self._age_ms(max_timestamp, now_ms) > options.segment_ms - self._jitter_ms
         )
+
+    @property
+    def _jitter_ms(self) -> int:
+        if not self.options.segment_jitter_ms:
+            return 0
+        return self.options.jitter_ms_of(self.active.base_offset, self.directory)
 
     def _age_ms(self, max_timestamp: int, now_ms: int) -> int:
         """Kafka counts a segment's age in its records' time where they have one."""
@@ -192,32 +215,61 @@ class Log:
             self._active_since_ms = now_ms
         return now_ms - self._active_since_ms
 
-    def roll(self, now_ms: int) -> Segment:
-        """Seals the active segment and starts a new one at the log's end."""
-        base_offset = self.end_offset
-        if base_offset < self.active.base_offset:
+    def roll(self, now_ms: int, base_offset: int | None = None) -> Segment:
+        """Seals the active segment and starts a new one, at the log's end unless an offset past it is given.
+
+        After an error the log is as before: the sealed segment is resumed by the next append.
+        """
+        base_offset = self.end_offset if base_offset is None else base_offset
+        if base_offset < max(self.end_offset, self.active.base_offset):
             raise OffsetOutOfRangeError(
-                f"cannot roll to {base_offset}, below the active segment's {self.active.base_offset}"
+                f"cannot roll to {base_offset}, below the log's end, {self.end_offset}"
             )
         if base_offset == self.active.base_offset and self.active.size == 0:
             return self.active
-        self.active.resume()
-        segment = self._new_segment(base_offset)
-        self.active.seal()
-        self.segments = (*self.segments, segment)
+        if self.active.size == 0:
+            self._replace_empty(base_offset)
+        else:
+            self.active.seal()
+            self.segments = (*self.segments, self._new_segment(base_offset))
+        self._end_offset = base_offset
         self._active_since_ms = now_ms
-        return segment
+        return self.active
+
+    def _replace_empty(self, base_offset: int) -> None:
+        """An empty active segment whose base lies too far below gives way to one that is within reach."""
+        empty, fresh = self.active, self._new_segment(base_offset)
+        self.segments = (*self.segments[:-1], fresh)
+        self._remove_files(empty)
 
     def remove(self, gone: tuple[Segment, ...]) -> None:
-        """Drops whole segments; readers that have them mapped keep what they see."""
+        """Drops whole segments; readers that have them mapped keep what they see.
+
+        Oldest first where they are the log's beginning, newest first otherwise: a crash in between leaves a
+        log without a hole.
+        """
+        from_start = (
+            bool(gone) and gone[0] is self.segments[0] and gone[-1] is not self.segments[-1]
+        )
         self.segments = tuple(segment for segment in self.segments if segment not in gone)
-        for segment in gone:
+        for segment in gone if from_start else reversed(gone):
             self._remove_files(segment)
+
+    def replace(self, cleaned: Segment, old: tuple[Segment, ...]) -> Segment:
+        """Puts a .swap segment in the place of others; readers that have those go on with them."""
+        assert self.disk is not None
+        fresh = put_in_place(
+            self.directory, cleaned.base_offset, old, self.options.segment, self.disk
+        )
+        kept = [segment for segment in self.segments if segment not in old]
+        self.segments = tuple(sorted([*kept, fresh], key=lambda segment: segment.base_offset))
+        return fresh
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
         """Removes every batch that holds this offset or one above."""
         if offset >= self.end_offset:
             return
+        self.truncations += 1
         gone = tuple(segment for segment in self.segments if segment.base_offset >= offset)
         if len(gone) == len(self.segments):
             self.remove(gone)
@@ -226,21 +278,52 @@ class Log:
         self.remove(gone)
         self.active.truncate_to(offset)
         self._end_offset = None
+        self._names_synced = False
 
     def restart_at(self, offset: int, now_ms: int) -> None:
         """Empties the log and goes on at an offset."""
+        self.truncations += 1
         self.remove(self.segments)
         self.start_at(offset, now_ms)
 
     def sync(self, from_offset: int) -> None:
-        """Returns when everything from an offset on is on the device."""
+        """Returns when everything from an offset on is on the device, the names of the files included."""
         assert self.disk is not None
-        for segment in self.from_offset(from_offset):
+        for segment in self.from_offset(from_offset - 1):  # that one may have been sealed since
             segment.sync()
+        if not self._names_synced:
+            self.disk.sync_directory(self.directory)
+            self._names_synced = True
+
+    def forget_end(self) -> None:
+        """The end is found in the active segment when it is next asked for."""
+        self._end_offset = None
+
+    def note_name(self) -> None:
+        """A file was made or renamed in the directory: the next sync includes it."""
+        self._names_synced = False
+
+    def sync_backlog(self) -> None:
+        """Keeps the number of sealed segments that wait for a sync, and their descriptors, within bounds."""
+        if len(self.segments) > UNSYNCED_MAX:
+            self.segments[-1 - UNSYNCED_MAX].sync()
+
+    def seal(self) -> None:
+        """Trims all files to what they hold, as a clean stop leaves them."""
+        self._remove_half_made()
+        for segment in self.segments:
+            segment.seal()
 
     def close(self) -> None:
+        """Gives up all files, those of segments that cannot be closed as well."""
+        errors = []
         for segment in self.segments:
-            segment.close()
+            try:
+                segment.close()
+            except OSError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
 
     def snapshot_path(self, offset: int) -> str:
         return f"{self.directory}/{file_name(offset, SNAPSHOT)}"

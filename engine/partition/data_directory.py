@@ -12,8 +12,14 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ..base.disk import exists, list_directories, list_files
-from ..base.errors import ClosedError, InconsistentTopicIdError, InvalidTopicError, OncelogError
+from ..base.disk import exists, forks, list_directories, list_files
+from ..base.errors import (
+    ClosedError,
+    InconsistentTopicIdError,
+    InvalidTopicError,
+    KafkaStorageError,
+    OncelogError,
+)
 from ..log.checkpoint import (
     CLEAN_SHUTDOWN,
     HIGH_WATERMARK,
@@ -56,16 +62,25 @@ class DataDirectory:
         self._now_ms = now_ms
         self._options_of = options_of
         self._lock = threading.RLock()
+        self._writing = (
+            threading.Lock()
+        )  # of checkpoints; taken last, so that a partition may ask for one
+        self._born = forks()
         self._open: dict[TopicPartition, Partition] = {}
         self._lock_descriptor = -1
         self._is_closed = False
-        if disk is not None:
-            disk.make_directory(self.path)
-            self._lock_descriptor = disk.lock(self._file(LOCK))
-        elif not exists(self.path):
+        if disk is None and not exists(self.path):
             raise FileNotFoundError(f"there is no directory {self.path}")
         try:
+            if disk is not None:
+                disk.make_directory(self.path)
+                self._lock_descriptor = disk.lock(self._file(LOCK))
             self._load()
+        except OSError as error:
+            self._unlock()
+            if disk is None:
+                raise
+            raise KafkaStorageError(f"{self.path}: {error}") from error
         except BaseException:
             self._unlock()
             raise
@@ -77,6 +92,7 @@ class DataDirectory:
         self.is_clean = read_clean_shutdown(self._file(CLEAN_SHUTDOWN)) is not None
         self._recovery_points = self._offsets(RECOVERY_POINT)
         self._starts = self._offsets(LOG_START)
+        self._watermarks = self._offsets(HIGH_WATERMARK)
         self._directories = self._find()
         if self._disk is not None:
             self._disk.remove(self._file(CLEAN_SHUTDOWN))
@@ -85,7 +101,7 @@ class DataDirectory:
     def _offsets(self, name: str) -> dict[TopicPartition, int]:
         """A checkpoint; a damaged one says nothing, and recovery starts from the first segment."""
         try:
-            return read_offsets(self._file(name))
+            return {key: max(offset, 0) for key, offset in read_offsets(self._file(name)).items()}
         except OncelogError:
             self.is_clean = False
             return {}
@@ -129,29 +145,44 @@ class DataDirectory:
                     is_clean=self.is_clean,
                     recovery_point=self._recovery_points.get(key, 0),
                     log_start_offset=self._starts.get(key, 0),
+                    save_recovery_point=self.checkpoint,
                 )
             return self._open[key]
 
     def create(self, key: TopicPartition, topic_id: str) -> Partition:
         """A partition that may be new. Its topic id is on disk before its first batch."""
         check_topic(key.topic)
+        self._check_writable()
+        with self._lock:
+            directory = self._directories.get(key, self._file(key.directory))
+            try:
+                self._check_topic_id(key, directory, topic_id)
+            except OSError as error:
+                raise KafkaStorageError(f"{directory}: {error}") from error
+            return self.get(key)
+
+    def _check_topic_id(self, key: TopicPartition, directory: str, topic_id: str) -> None:
+        assert self._disk is not None
+        metadata = f"{directory}/{PARTITION_METADATA}"
+        if key not in self._directories:
+            self._disk.make_directory(directory)
+            self._disk.sync_directory(self.path)
+        known = read_topic_id(metadata)
+        if known is None:
+            write_topic_id(self._disk, metadata, topic_id)
+        elif known != topic_id:
+            raise InconsistentTopicIdError(
+                f"{directory} holds topic id {known}, where {topic_id} is expected"
+            )
+        self._directories[key] = directory
+
+    def _check_writable(self) -> None:
         if self._disk is None:
             raise ClosedError(f"{self.path} was opened to be read alone")
-        with self._lock:
-            directory = self._file(key.directory)
-            metadata = f"{directory}/{PARTITION_METADATA}"
-            if key not in self._directories:
-                self._disk.make_directory(directory)
-                self._disk.sync_directory(self.path)
-                self._directories[key] = directory
-            known = read_topic_id(metadata)
-            if known is None:
-                write_topic_id(self._disk, metadata, topic_id)
-            elif known != topic_id:
-                raise InconsistentTopicIdError(
-                    f"{directory} holds topic id {known}, where {topic_id} is expected"
-                )
-            return self.get(key)
+        if self._is_closed:
+            raise ClosedError(f"{self.path} is closed")
+        if self._born != forks():
+            raise ClosedError(f"{self.path} was opened before this process was forked off")
 
     def topic_id(self, key: TopicPartition) -> str | None:
         return read_topic_id(f"{self._directories[key]}/{PARTITION_METADATA}")
@@ -159,42 +190,75 @@ class DataDirectory:
     # ------------------------------------------------------------ checkpoints
 
     def checkpoint(self) -> None:
-        """Writes how far each log is on disk, replicated, and deleted: what the next opening starts from."""
+        """Writes how far each log is on disk, replicated, and deleted: what the next opening starts from.
+
+        Nothing here is ahead of the device: a recovery point moves only when a sync has returned.
+        """
         if self._disk is None:
             return
-        with self._lock:
-            for key, partition in self._open.items():
+        self._check_writable()
+        try:
+            self._write_checkpoints()
+        except OSError as error:
+            raise KafkaStorageError(f"{self.path}: {error}") from error
+
+    def _write_checkpoints(self) -> None:
+        assert self._disk is not None
+        with self._writing:
+            for key, partition in list(self._open.items()):
                 self._recovery_points[key] = partition.recovery_point
+                self._watermarks[key] = partition.high_watermark
                 if partition.log_start_offset > partition.log.start_offset:
                     self._starts[key] = partition.log_start_offset
                 else:
                     self._starts.pop(key, None)
-            ends = {key: partition.high_watermark for key, partition in self._open.items()}
-            known = {**self._offsets(HIGH_WATERMARK), **ends}
             for name, offsets in (
                 (LOG_START, self._starts),
                 (RECOVERY_POINT, self._recovery_points),
-                (HIGH_WATERMARK, known),
+                (HIGH_WATERMARK, self._watermarks),
             ):
                 here = {key: offset for key, offset in offsets.items() if key in self._directories}
                 write_offsets(self._disk, self._file(name), here)
 
     def close(self) -> None:
-        """A clean stop: every log on disk, every checkpoint at its end, then the marker that says so."""
+        """A clean stop: every log on disk, every checkpoint at its end, then the marker that says so.
+
+        Where any of it fails there is no marker, and the next opening recovers. Files and lock are given up in
+        any case.
+        """
         with self._lock:
             if self._is_closed:
                 return
-            if self._disk is not None and not self.is_clean:
-                for key in self.partitions:  # the marker speaks for all, so all must be sound
+            try:
+                self._stop()
+            except OSError as error:
+                raise KafkaStorageError(f"{self.path}: {error}") from error
+            finally:
+                self._is_closed = True
+                self._open.clear()
+                self._unlock()
+
+    def _stop(self) -> None:
+        may_write = self._disk is not None and self._born == forks()
+        errors: list[OncelogError] = []
+        if may_write and not self.is_clean:
+            for key in self.partitions:  # the marker speaks for all, so all must be sound
+                try:
                     self.get(key)
-            for partition in self._open.values():
+                except OncelogError as error:
+                    errors.append(error)
+        for partition in self._open.values():
+            try:
                 partition.close()
-            if self._disk is not None:
-                self.checkpoint()
+            except OncelogError as error:
+                errors.append(error)
+        if may_write:
+            assert self._disk is not None
+            self._write_checkpoints()
+            if not errors and not any(partition.is_offline for partition in self._open.values()):
                 write_clean_shutdown(self._disk, self._file(CLEAN_SHUTDOWN))
-            self._is_closed = True
-            self._open.clear()
-            self._unlock()
+        if errors:
+            raise errors[0]
 
     def _unlock(self) -> None:
         if self._lock_descriptor >= 0:

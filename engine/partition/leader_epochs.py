@@ -13,6 +13,8 @@ from ..base.errors import CorruptFileError
 from ..log.checkpoint import LEADER_EPOCH, EpochEntry, read_epochs, write_epochs
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -40,23 +42,28 @@ class LeaderEpochs:
 
     def assign(self, epoch: int, start_offset: int) -> None:
         """Notes that a leader epoch starts here; entries that cannot be true beside it go."""
-        if epoch < 0 or (self.entries and self.entries[-1].epoch == epoch):
+        last = self.entries[-1] if self.entries else None
+        if epoch < 0 or (
+            last is not None and last.epoch == epoch and last.start_offset <= start_offset
+        ):
             return
-        kept = [
-            entry
-            for entry in self.entries
-            if entry.epoch < epoch and entry.start_offset < start_offset
-        ]
-        self._store([*kept, EpochEntry(epoch, start_offset)])
+        self._store(_with(self.entries, EpochEntry(epoch, start_offset)))
 
     def note(self, rows: NDArray[np.void]) -> None:
         """Takes the epochs of batches that are in the log into account."""
         epochs = rows["partition_leader_epoch"]
         if len(epochs) == 0 or int(epochs[-1]) == int(epochs[0]) == self.latest:
             return
+        entries = self.entries
         for epoch, offset in zip(epochs.tolist(), rows["base_offset"].tolist(), strict=True):
-            if epoch > self.latest:
-                self.assign(epoch, offset)
+            if epoch > (entries[-1].epoch if entries else -1):
+                entries = _with(entries, EpochEntry(epoch, offset))
+        self._store(entries)
+
+    def epoch_of(self, offset: int) -> int:
+        """The leader epoch under which an offset was written; -1 where it is not known."""
+        index = bisect.bisect_right(self.entries, offset, key=lambda entry: entry.start_offset)
+        return self.entries[index - 1].epoch if index else -1
 
     def end_offset_for(self, epoch: int, log_end: int) -> tuple[int, int]:
         """(epoch, end offset) that a follower compares with its own; (-1, -1) where nothing is known."""
@@ -83,8 +90,29 @@ class LeaderEpochs:
             self._store(self.entries[len(earlier) - 1 :])
 
     def _store(self, entries: list[EpochEntry]) -> None:
+        """Counts only once it is written: after an error the next call tries again."""
         if entries == self.entries:
             return
-        self.entries = entries
         if self._disk is not None:
             write_epochs(self._disk, self._path, entries)
+        self.entries = entries
+
+    def rebuild(self, rows: Iterable[NDArray[np.void]]) -> None:
+        """Finds the epochs in the batches, where the file cannot be believed."""
+        for window in rows:
+            self.note(window)
+        self.is_damaged = False
+
+    def clear(self) -> None:
+        """Forgets all of them: the log starts anew."""
+        self._store([])
+
+
+def _with(entries: list[EpochEntry], added: EpochEntry) -> list[EpochEntry]:
+    """Entries and one more, without those that cannot be true beside it."""
+    kept = [
+        entry
+        for entry in entries
+        if entry.epoch < added.epoch and entry.start_offset < added.start_offset
+    ]
+    return [*kept, added]

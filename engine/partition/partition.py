@@ -3,53 +3,47 @@
 Duty         assigns offsets, judges producers, keeps transactions' ends, answers both isolation levels.
 Concurrency  writers under ``lock``; readers take the log's segments and the published offsets once.
 Crash        everything but the .log files is derived; opening replays what the last clean stop does not cover.
+Fork         a child may read what its parent has open, but not write: it shares the files and not the lock.
 
 Offsets: log start <= last stable offset <= high watermark = log end. A read_committed reader never gets an
 offset at or above the last stable one, an aborted record or a control record.
+
+A write that fails leaves no trace: nothing of it counts, and the next one may succeed. A sync that fails takes the
+partition offline until it is opened again, since nobody can tell what the kernel has dropped.
 """
 
 from __future__ import annotations
 
-import enum
+import contextlib
+import functools
 import itertools
 import threading
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
-from .._native.abort_filter import visible_batches
-from .._native.segment import check_records, stamp
+from .._native.segment import stamp
+from ..base.disk import forks
 from ..base.errors import (
     ClosedError,
-    CorruptRecordError,
-    InvalidRecordError,
-    InvalidTimestampError,
     KafkaStorageError,
     OffsetOutOfRangeError,
     OncelogError,
-    RecordTooLargeError,
+    TruncatedBatchError,
     UnexpectedAppendOffsetError,
 )
-from ..base.rows import ABORTED_DTYPE
-from ..log.log import Log, LogOptions
-from ..segment.batch import (
-    Attributes,
-    Codec,
-    ControlType,
-    decode,
-    restamp,
-    rewrite,
-    scan,
-    scan_prefix,
-)
-from ..segment.compression import decompressor
+from ..log.log import Log
+from ..log.swap import to_swap
+from ..segment.batch import scan_prefix
 from ..segment.segment import next_offset_of
+from .aborted import AbortedTransactions
+from .admission import CONTROL, TRANSACTIONAL, Admitted, Origin, PartitionOptions, Row, admit
 from .leader_epochs import LeaderEpochs
 from .producer_state import ProducerState
+from .reading import Fetched, Isolation, PartitionReader, Window
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    import numpy as np
     from numpy.typing import NDArray
     from typing_extensions import Buffer
 
@@ -57,39 +51,15 @@ if TYPE_CHECKING:
     from ..segment.names import TopicPartition
     from ..segment.segment import Segment
 
-
-class Origin(enum.Enum):
-    """Who wrote a batch; only a client's word is doubted."""
-
-    CLIENT = "client"
-    COORDINATOR = "coordinator"
-    REPLICATION = "replication"
-
-
-class Isolation(enum.Enum):
-    """How far a reader may see."""
-
-    LOG_END = "log_end"
-    READ_UNCOMMITTED = "read_uncommitted"
-    READ_COMMITTED = "read_committed"
-
-
-class Window(NamedTuple):
-    """Batches of one segment that a reader has reached, and which of them it may see."""
-
-    segment: Segment
-    rows: NDArray[np.void]
-    visible: NDArray[np.bool_] | None
-
-
-class Fetched(NamedTuple):
-    """Raw batches from an offset on, and what a consumer needs to filter them."""
-
-    records: memoryview
-    aborted: NDArray[np.void] | None
-    high_watermark: int
-    last_stable_offset: int
-    log_start_offset: int
+__all__ = [
+    "Appended",
+    "Fetched",
+    "Isolation",
+    "Origin",
+    "Partition",
+    "PartitionOptions",
+    "Window",
+]
 
 
 class Appended(NamedTuple):
@@ -101,20 +71,11 @@ class Appended(NamedTuple):
     is_duplicate: bool
 
 
-class PartitionOptions(NamedTuple):
-    """Rules of one partition; names are those of Kafka's topic options."""
+class Partition(PartitionReader):
+    """A partition's log, opened for writing (with a disk) or for reading alone (without).
 
-    log: LogOptions = LogOptions()
-    max_message_bytes: int = 1048588
-    is_compacted: bool = False
-    uses_log_append_time: bool = False
-    timestamp_before_max_ms: int = 2**63 - 1
-    timestamp_after_max_ms: int = 3600 * 1000
-    compression: Codec | None = None  # None keeps the producer's
-
-
-class Partition:
-    """A partition's log, opened for writing (with a disk) or for reading alone (without)."""
+    ``save_recovery_point`` is called before a truncation: what is on disk must not promise more than is there.
+    """
 
     def __init__(
         self,
@@ -127,93 +88,151 @@ class Partition:
         recovery_point: int | None = None,
         is_clean: bool = True,
         log_start_offset: int = 0,
+        save_recovery_point: Callable[[], None] = lambda: None,
     ) -> None:
         self.key = key
         self.directory = directory
         self.options = options
         self.lock = threading.RLock()
-        self.log = Log(directory, options.log, disk)
-        self.epochs = LeaderEpochs(directory, disk)
-        self.producers = ProducerState(self.log)
         self.damage: list[OncelogError] = []  # what recovery found and cut
         self._disk = disk
+        self._born = forks()
+        self._opened_ms = now_ms
+        self._save_recovery_point = save_recovery_point
         self._offline: BaseException | None = None
         self._is_closed = False
         self._state_loaded = False
-        self._checked: dict[int, set[int]] = {}
-        self.log_start_offset = max(log_start_offset, self.log.start_offset)
-        self.recovery_point = recovery_point or 0
-        if not self.log.segments:
-            if disk is not None:
-                self.log.start_at(self.log_start_offset, now_ms)
-            self._state_loaded = True
-            self.producers.next_offset = self.log_start_offset
-        elif not is_clean:
-            self._recover(self.recovery_point, now_ms)
-        elif self.epochs.is_damaged:
-            self._rebuild_epochs()
+        self._stable = 0  # published after each write, once the state is loaded
+        try:
+            self._open(now_ms, recovery_point, log_start_offset, is_clean=is_clean)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise KafkaStorageError(f"{directory}: {error}") from error
 
     # ------------------------------------------------------------ opening
 
-    def _recover(self, recovery_point: int, now_ms: int) -> None:
-        """Proves everything from the recovery point on; the first bad batch ends the log."""
-        suspects = self.log.from_offset(recovery_point)
-        self.producers.load(suspects[0].base_offset)
-        self.producers.catch_up(suspects[0].base_offset)
+    def _open(
+        self, now_ms: int, recovery_point: int | None, log_start_offset: int, *, is_clean: bool
+    ) -> None:
+        self.log = Log(self.directory, self.options.log, self._disk)
+        self.epochs = LeaderEpochs(self.directory, self._disk)
+        self.producers = ProducerState(self.log)
+        self.aborted = AbortedTransactions(self.log, self.lock)
+        self.log_start_offset = max(log_start_offset, self.log.start_offset)
+        self.recovery_point = recovery_point or 0
+        if not self.log.segments:
+            self._start_at(self.log_start_offset, now_ms)
+        elif not is_clean:
+            self._recover(now_ms)
+        elif self.log.start_offset < self.log_start_offset > self.log.end_offset:
+            self._start_over(now_ms)
+        if self.epochs.is_damaged or (not self.epochs.entries and self._has_epochs()):
+            self.epochs.rebuild(rows for segment in self.log.segments for rows in segment.rows())
+        self._fit_epochs(is_clean=is_clean)
+
+    def _has_epochs(self) -> bool:
+        """Whether the first batch says that there should be leader epochs."""
+        for segment in self.log.segments[:1]:
+            rows = segment.first_row(0)
+            return bool(len(rows) and rows["partition_leader_epoch"][0] >= 0)
+        return False
+
+    def _start_at(self, offset: int, now_ms: int) -> None:
+        """An empty log."""
         if self._disk is not None:
-            self.producers.remove_snapshots(above=suspects[0].base_offset)
+            self.log.start_at(offset, now_ms)
+        self.producers.next_offset = offset
+        self._take_state()
+
+    def _start_over(self, now_ms: int) -> None:
+        """What is left lies wholly below the log start: nothing of it counts."""
+        if self._disk is None:
+            self.log.segments = ()
+            self.epochs.clear()
+            self.producers = ProducerState(self.log)
+            self._start_at(self.log_start_offset, now_ms)
+            return
+        self.log.restart_at(self.log_start_offset, now_ms)
+        self.producers.restart_at(self.log_start_offset)
+        self.epochs.clear()
+        self._take_state()
+
+    def _recover(self, now_ms: int) -> None:
+        """Proves everything from the recovery point on; the first bad batch ends the log.
+
+        Later segments go before the damaged one is cut, so that a crash in between cannot leave a hole.
+        """
+        suspects = self.log.from_offset(self.recovery_point)
+        start = suspects[0].base_offset
+        self._load_state(start)
+        if self._disk is not None:
+            self.producers.remove_snapshots(above=start)
         for index, segment in enumerate(suspects):
+            later = suspects[index + 1 :]
             if self._disk is not None and index:
                 self.producers.take_snapshot()
-            found = segment.recover(self._replay_with_epochs)
+            found = segment.recover(
+                self._replay_with_epochs, before_cut=functools.partial(self.log.remove, later)
+            )
             self.producers.next_offset = max(self.producers.next_offset, found.next_offset)
             if found.error is not None:
                 self.damage.append(found.error)
-                self.log.remove(suspects[index + 1 :])
                 break
-        self._state_loaded = True
+            if later and self._disk is not None:
+                self.producers.next_offset = later[0].base_offset
+                segment.seal()
+        self.recovery_point = min(self.recovery_point, self.log.end_offset)
+        self._take_state()
         if self.log.end_offset < self.log_start_offset:
             self._start_over(now_ms)
         elif self._disk is not None:
-            self.epochs.truncate_from_end(self.log.end_offset)
             self.producers.take_snapshot()
 
     def _replay_with_epochs(self, rows: NDArray[np.void]) -> NDArray[np.void]:
         self.epochs.note(rows)
         return self.producers.replay(rows)
 
-    def _start_over(self, now_ms: int) -> None:
-        """What is left lies wholly below the log start: nothing of it counts."""
-        if self._disk is None:
-            self.log.segments = ()
+    def _fit_epochs(self, *, is_clean: bool) -> None:
+        """Leader epochs lie between the log's start and its end, whatever the file says."""
+        entries = self.epochs.entries
+        if not entries:
             return
-        self.log.restart_at(self.log_start_offset, now_ms)
-        self.producers.remove_snapshots(below=2**63 - 1)
+        if not is_clean or entries[-1].start_offset >= self.recovery_point:
+            self.epochs.truncate_from_end(self.log_end_offset)
+        self.epochs.truncate_from_start(self.log_start_offset)
 
-    def _rebuild_epochs(self) -> None:
-        for segment in self.log.segments:
-            for rows in segment.rows():
-                self.epochs.note(rows)
+    def _load_state(self, offset: int) -> None:
+        """The producers up to an offset. Those silent for too long are dropped, but not for a mere reader."""
+        expired = self._opened_ms - self.options.producer_id_expiration_ms + 1
+        self.producers.load(offset, expired_before_ms=None if self._disk is None else expired)
+        self.producers.catch_up(offset)
+
+    def _take_state(self) -> None:
+        """The state is complete: from here on the last stable offset is published with every write."""
+        self._publish()
+        self._state_loaded = True
+
+    def _publish(self) -> None:
+        first_open = self.producers.table.first_open_offset
+        self._stable = self.log_end_offset if first_open is None else first_open
 
     def need_state(self) -> ProducerState:
         """The producers up to the log's end, read when they are first needed."""
         if not self._state_loaded:
             with self.lock:
                 if not self._state_loaded:
-                    self.producers.load(self.log.end_offset)
-                    self.producers.catch_up(self.log.end_offset)
-                    self._state_loaded = True
+                    self._load_state(self.log.end_offset)
+                    self._take_state()
         return self.producers
 
     # ------------------------------------------------------------ offsets
 
     @property
     def log_end_offset(self) -> int:
-        return (
-            max(self.log.end_offset, self.log_start_offset)
-            if self.log.segments
-            else self.log_start_offset
-        )
+        if not self.log.segments:
+            return self.log_start_offset
+        return max(self.log.end_offset, self.log_start_offset)
 
     @property
     def high_watermark(self) -> int:
@@ -223,165 +242,9 @@ class Partition:
     @property
     def last_stable_offset(self) -> int:
         """The first offset of the oldest open transaction, else the high watermark."""
-        first_open = self.need_state().table.first_open_offset
-        if first_open is None:
-            return self.high_watermark
-        return min(max(first_open, self.log_start_offset), self.high_watermark)
-
-    def upper_bound(self, isolation: Isolation) -> int:
-        if isolation is Isolation.READ_COMMITTED:
-            return self.last_stable_offset
-        return self.high_watermark
-
-    # ------------------------------------------------------------ reading
-
-    def _check_start(self, offset: int) -> None:
-        if not self.log_start_offset <= offset <= self.log_end_offset:
-            raise OffsetOutOfRangeError(
-                f"{self.key.directory} has offsets {self.log_start_offset} to {self.log_end_offset}, not {offset}"
-            )
-
-    def windows(self, start: int, end: int, isolation: Isolation) -> Iterator[Window]:
-        """Batches of [start, end) as far as the isolation level allows, a window of rows at a time."""
-        end = min(end, self.upper_bound(isolation))
-        for segment in self.log.from_offset(start):
-            if segment.base_offset >= end:
-                return
-            for rows in segment.rows(segment.position_of(start)):
-                wanted = rows[rows["base_offset"] < end]
-                if len(wanted):
-                    yield Window(segment, wanted, self._visible(wanted, end, isolation))
-                if len(wanted) < len(rows):
-                    return
-
-    def _visible(
-        self, rows: NDArray[np.void], end: int, isolation: Isolation
-    ) -> NDArray[np.bool_] | None:
-        if isolation is not Isolation.READ_COMMITTED:
-            return None
-        aborted = self.aborted_transactions(
-            int(rows["base_offset"][0]), min(end, next_offset_of(rows))
-        )
-        return visible_batches(rows, aborted)
-
-    def fetch(
-        self, offset: int, bytes_max: int, isolation: Isolation, *, at_least_one: bool = True
-    ) -> Fetched:
-        """Whole batches from the one that holds an offset on, as bytes."""
-        self._check_start(offset)
-        high_watermark, stable = self.high_watermark, self.last_stable_offset
-        end = stable if isolation is Isolation.READ_COMMITTED else high_watermark
-        records = memoryview(b"")
-        if offset < end:
-            records = self._slice(offset, end, bytes_max, at_least_one=at_least_one)
-        aborted = None
-        if isolation is Isolation.READ_COMMITTED:
-            aborted = np.empty(0, ABORTED_DTYPE)
-            if len(records):
-                rows = scan(records, check_crc=False)
-                aborted = self.aborted_transactions(offset, next_offset_of(rows))
-        return Fetched(records, aborted, high_watermark, stable, self.log_start_offset)
-
-    def _slice(self, offset: int, end: int, bytes_max: int, *, at_least_one: bool) -> memoryview:
-        for segment in self.log.from_offset(offset):
-            position = segment.position_of(offset)
-            view = segment.view()
-            if position >= len(view):
-                continue
-            rows, _, _ = scan_prefix(view, position, bytes_max=max(bytes_max, 1), check_crc=False)
-            rows = rows[rows["base_offset"] < end]
-            fits = rows["position"] + rows["size"] - position <= bytes_max
-            count = int(fits.argmin()) if not fits.all() else len(rows)
-            if not count and at_least_one and len(rows):
-                count = 1
-            if not count:
-                return memoryview(b"")
-            return view[position : int(rows["position"][count - 1] + rows["size"][count - 1])]
-        return memoryview(b"")
-
-    def aborted_transactions(self, fetch_offset: int, upper_bound: int) -> NDArray[np.void]:
-        """Transactions with data in [fetch_offset, upper_bound) that were aborted, in the order of their markers."""
-        parts = []
-        for segment in self.log.from_offset(fetch_offset):
-            found, indices, is_complete = self._collect(segment, fetch_offset, upper_bound)
-            checked = self._checked.setdefault(segment.base_offset, set())
-            if not all(
-                index in checked or self._has_marker(segment, row)
-                for row, index in zip(found, indices.tolist(), strict=True)
-            ):
-                self.rebuild_txn_index(segment)
-                found, indices, is_complete = self._collect(segment, fetch_offset, upper_bound)
-            checked.update(indices.tolist())
-            parts.append(found)
-            if is_complete:
-                break
-        if len(parts) == 1:
-            return parts[0]
-        return np.concatenate(parts) if parts else np.empty(0, ABORTED_DTYPE)
-
-    def _collect(
-        self, segment: Segment, fetch_offset: int, upper_bound: int
-    ) -> tuple[NDArray[np.void], NDArray[np.int64], bool]:
-        try:
-            return segment.txn_index.collect(fetch_offset, upper_bound)
-        except CorruptRecordError:
-            self.rebuild_txn_index(segment)
-            return segment.txn_index.collect(fetch_offset, upper_bound)
-
-    def _has_marker(self, segment: Segment, row: np.void) -> bool:
-        """Whether the log holds the ABORT marker that an index entry names."""
-        position = segment.position_of(int(row["last_offset"]))
-        if position >= segment.size:
-            return False
-        marker = next(segment.rows(position))[0]
-        return bool(
-            marker["base_offset"] == row["last_offset"]
-            and marker["producer_id"] == row["producer_id"]
-            and marker["control_type"] == ControlType.ABORT
-        )
-
-    def rebuild_txn_index(self, segment: Segment) -> None:
-        """Makes a segment's transaction index anew: the log wins."""
-        state = ProducerState(self.log)
-        state.load(segment.base_offset)
-        state.catch_up(segment.base_offset)
-        aborted = [np.empty(0, ABORTED_DTYPE), *(state.replay(rows) for rows in segment.rows())]
-        self._checked.pop(segment.base_offset, None)
-        if self._disk is None:
-            segment.txn_index.hold(np.concatenate(aborted))
-        else:
-            segment.txn_index.rewrite(self._disk, np.concatenate(aborted))
-
-    def offset_for_timestamp(
-        self, timestamp: int, isolation: Isolation = Isolation.READ_UNCOMMITTED
-    ) -> tuple[int, int] | None:
-        """(timestamp, offset) of the first record at that time or later; None if there is none to be seen."""
-        end = self.upper_bound(isolation)
-        for segment in self.log.from_offset(self.log_start_offset):
-            if segment.size == 0 or segment.max_timestamp < timestamp:
-                continue
-            position = segment.position_of_timestamp(timestamp, self.log_start_offset)
-            for rows in segment.rows(position):
-                for columns in decode(
-                    segment.view(),
-                    rows[rows["max_timestamp"] >= timestamp],
-                    start_offset=self.log_start_offset,
-                    end_offset=end,
-                    include_control=True,
-                    file=segment.path(".log"),
-                ):
-                    late_enough = columns.timestamps >= timestamp
-                    if late_enough.any():
-                        first = int(late_enough.argmax())
-                        return int(columns.timestamps[first]), int(columns.offsets[first])
-        return None
-
-    def max_timestamp(self) -> tuple[int, int] | None:
-        """(timestamp, offset) of the first record with the largest timestamp; None for an empty log."""
-        best = max(
-            (segment.max_timestamp for segment in self.log.segments if segment.size), default=-1
-        )
-        return self.offset_for_timestamp(best) if best >= 0 else None
+        if not self._state_loaded:
+            self.need_state()
+        return max(self._stable, self.log_start_offset)
 
     # ------------------------------------------------------------ writing
 
@@ -396,28 +259,45 @@ class Partition:
     ) -> Appended:
         """Admits batches in a writable buffer: judges them, stamps offsets and epoch outside the checksum, writes.
 
-        ``bumps_epoch``: the producers bump their epoch with every transaction (transaction version 2).
+        A client appends one batch, a coordinator several. ``bumps_epoch``: the producers bump their epoch with
+        every transaction (transaction version 2).
         """
-        rows = scan(data)
-        self._check_batches(data, rows, origin, now_ms)
-        data, rows, append_time = self._as_configured(data, rows, origin, now_ms)
+        admitted = admit(data, self.options, origin, now_ms)
         with self.lock:
             self._check_writable()
-            duplicate = self._judge(rows, origin, bumps_epoch=bumps_epoch)
+            duplicate = self._judge(admitted.numbers, origin, bumps_epoch=bumps_epoch)
             if duplicate is not None:
-                last = duplicate + int(rows["last_offset_delta"][0])
-                return Appended(duplicate, last, append_time, is_duplicate=True)
+                return self._repeated(duplicate, admitted)
             base_offset = self.log_end_offset
-            stamp(data, rows, base_offset, leader_epoch)
-            self._write(data, rows, now_ms)
-            self.epochs.assign(leader_epoch, base_offset)
-            return Appended(base_offset, self.log_end_offset - 1, append_time, is_duplicate=False)
+            stamp(admitted.data, admitted.rows, base_offset, leader_epoch)
+            try:
+                self.epochs.assign(leader_epoch, base_offset)
+                self._write(admitted.data, admitted.rows, now_ms)
+            except OSError as error:
+                raise KafkaStorageError(f"{self.directory}: {error}") from error
+            return Appended(
+                base_offset,
+                self.log_end_offset - 1,
+                admitted.log_append_time_ms,
+                is_duplicate=False,
+            )
 
-    def append_as_follower(self, data: Buffer, *, now_ms: int) -> int:
-        """Appends batches that a leader has stamped; returns the offset after the last. A cut tail is left out."""
+    def append_as_follower(
+        self, data: Buffer, *, now_ms: int, leader_epoch: int | None = None
+    ) -> int:
+        """Appends batches that a leader has stamped; returns the offset after the last.
+
+        A cut tail is left out, and so is everything from the first batch on that has a newer epoch than the
+        leader who was asked.
+        """
         rows, end, error = scan_prefix(data)
-        if error is not None and not len(rows):
+        if error is not None and not isinstance(error, TruncatedBatchError):
             raise error
+        if leader_epoch is not None:
+            newer = rows["partition_leader_epoch"] > leader_epoch
+            if newer.any():
+                end = int(rows["position"][newer.argmax()])
+                rows = rows[: int(newer.argmax())].copy()
         if not len(rows):
             return self.log_end_offset
         with self.lock:
@@ -426,145 +306,96 @@ class Partition:
             if (
                 int(rows["base_offset"][0]) < self.log_end_offset
                 or (rows["base_offset"][1:] < ends[:-1]).any()
+                or (rows["last_offset_delta"] < 0).any()
             ):
                 raise UnexpectedAppendOffsetError(
                     f"batches from offset {int(rows['base_offset'][0])} do not follow {self.log_end_offset}"
                 )
-            self._write(memoryview(data)[:end], rows, now_ms)
-            self.epochs.note(rows)
+            try:
+                self.epochs.note(rows)
+                self._write(memoryview(data)[:end], rows, now_ms)
+            except OSError as failure:
+                raise KafkaStorageError(f"{self.directory}: {failure}") from failure
             return self.log_end_offset
 
-    def _check_batches(
-        self, data: Buffer, rows: NDArray[np.void], origin: Origin, now_ms: int
-    ) -> None:
-        """What a leader refuses before it looks at its own state."""
-        if not len(rows):
-            raise InvalidRecordError("there is no batch to append")
-        for row in rows:
-            place = int(row["position"])
-            if row["crc_ok"] != 1:
-                raise CorruptRecordError("checksum does not match the batch", position=place)
-            if row["size"] > self.options.max_message_bytes:
-                raise RecordTooLargeError(
-                    f"the batch has {int(row['size'])} bytes, more than max.message.bytes = "
-                    f"{self.options.max_message_bytes}",
-                    position=place,
-                )
-            if origin is not Origin.CLIENT:
-                continue
-            if row["attributes"] & Attributes.CONTROL:
-                raise InvalidRecordError("a client may not write control records", position=place)
-            if row["record_count"] < 1 or row["record_count"] != row["last_offset_delta"] + 1:
-                raise InvalidRecordError(
-                    f"{int(row['record_count'])} records for {int(row['last_offset_delta']) + 1} offsets",
-                    position=place,
-                )
-            if row["producer_id"] >= 0 and row["base_sequence"] < 0:
-                raise InvalidRecordError("a producer id without a sequence number", position=place)
-        options = self.options
-        limited = origin is Origin.CLIENT and not options.uses_log_append_time
-        before = options.timestamp_before_max_ms
-        refused = check_records(
-            data,
-            rows,
-            key_needed=options.is_compacted and origin is Origin.CLIENT,
-            timestamp_min=now_ms - before if limited and before < now_ms else -(2**63),
-            timestamp_max=now_ms + options.timestamp_after_max_ms if limited else 2**63 - 1,
-            decompress=decompressor(),
-        )
-        if refused:
-            row, indices = refused[0]
-            kind = InvalidTimestampError if not options.is_compacted else InvalidRecordError
-            raise kind(
-                "records without a key in a compacted topic"
-                if options.is_compacted
-                else "timestamps outside message.timestamp.before.max.ms and .after.max.ms",
-                position=int(rows["position"][row]),
-                record=indices[0],
-            )
-
-    def _as_configured(
-        self, data: Buffer, rows: NDArray[np.void], origin: Origin, now_ms: int
-    ) -> tuple[Buffer, NDArray[np.void], int]:
-        """The log's own stamp and codec, where the topic asks for them: the only re-encoding there is."""
-        options = self.options
-        codecs = rows["attributes"] & Attributes.CODEC_MASK
-        is_data = (rows["attributes"] & Attributes.CONTROL) == 0
-        if options.compression is not None and (codecs[is_data] != options.compression).any():
-            data = self._recompressed(data, rows)
-            rows = scan(data)
-        if not options.uses_log_append_time or origin is Origin.REPLICATION:
-            return data, rows, -1
-        for row in rows:
-            restamp(
-                data,
-                int(row["position"]),
-                attributes=int(row["attributes"]) | Attributes.LOG_APPEND_TIME,
-                max_timestamp=now_ms,
-            )
-        return data, scan(data, check_crc=False), now_ms
-
-    def _recompressed(self, data: Buffer, rows: NDArray[np.void]) -> bytearray:
-        whole = bytearray()
-        for row in rows:
-            part = memoryview(data)[int(row["position"]) : int(row["position"] + row["size"])]
-            if row["attributes"] & Attributes.CONTROL:
-                whole += part
-                continue
-            changed = row.copy()
-            assert self.options.compression is not None
-            changed["attributes"] = (
-                int(row["attributes"]) & ~Attributes.CODEC_MASK
-            ) | self.options.compression
-            (columns,) = decode(part, create_time=True, bytes_max=2**31 - 1)
-            whole += memoryview(rewrite(changed, columns, columns.offsets))
-        return whole
-
-    def _judge(self, rows: NDArray[np.void], origin: Origin, *, bumps_epoch: bool) -> int | None:
+    def _judge(self, numbers: list[Row], origin: Origin, *, bumps_epoch: bool) -> int | None:
         """The base offset of a batch that is already here; raises for one that does not fit."""
         if origin is Origin.REPLICATION:
             return None
         state = self.need_state()
-        seen: set[int] = set()
-        for row in rows:
-            producer = int(row["producer_id"])
-            if producer < 0:
+        for row in numbers:
+            if row.producer_id < 0:
                 continue
-            if row["attributes"] & Attributes.CONTROL:
+            if row.attributes & CONTROL:
                 state.check_marker(row, bumps_epoch=bumps_epoch)
                 continue
-            is_transactional = bool(row["attributes"] & Attributes.TRANSACTIONAL)
-            state.check_transaction(row, is_transactional=is_transactional)
-            if origin is not Origin.CLIENT or producer in seen:
-                continue  # later batches of one append follow the first, which was judged
-            seen.add(producer)
-            duplicate = state.duplicate_of(row, known_from_start=bumps_epoch and is_transactional)
-            if duplicate is not None:
-                return duplicate
+            is_transactional = bool(row.attributes & TRANSACTIONAL)
+            if origin is Origin.CLIENT:
+                duplicate = state.duplicate_of(
+                    row, known_from_start=bumps_epoch and is_transactional
+                )
+                if duplicate is not None:
+                    return duplicate
+            else:
+                state.check_epoch(row)
+            if not is_transactional:
+                state.check_outside_transaction(row)
         return None
+
+    def _repeated(self, base_offset: int, admitted: Admitted) -> Appended:
+        """The answer to a batch that is already here, with the stamp that it got then."""
+        stamped_ms = admitted.log_append_time_ms
+        if stamped_ms >= 0:
+            for segment in self.log.from_offset(base_offset)[:1]:
+                for rows in segment.rows(segment.position_of(base_offset)):
+                    stamped_ms = int(rows["max_timestamp"][0])
+                    break
+        last_offset = base_offset + admitted.numbers[0].last_offset_delta
+        return Appended(base_offset, last_offset, stamped_ms, is_duplicate=True)
 
     def _write(self, data: Buffer, rows: NDArray[np.void], now_ms: int) -> None:
         """Writes stamped batches and what follows from them; after an error nothing of it counts."""
         state = self.need_state()
-        size = len(memoryview(data))
-        last_offset = next_offset_of(rows) - 1
+        size = memoryview(data).nbytes
+        newest = int(rows["max_timestamp"][0] if len(rows) == 1 else rows["max_timestamp"].max())
+        if self.log.must_roll(size, next_offset_of(rows) - 1, newest, now_ms):
+            self._roll(int(rows["base_offset"][0]), now_ms)
         try:
-            if self.log.must_roll(size, last_offset, int(rows["max_timestamp"].max()), now_ms):
-                state.take_snapshot()
-                self.log.roll(now_ms)
-            self.log.append(data, rows, self._aborts_of(rows))
-        except OSError as error:
-            raise KafkaStorageError(f"{self.directory}: {error}") from error
-        state.replay(rows)
+            self.log.append(data, rows, state.aborts_of(rows))
+            state.replay(rows)
+            self._publish()
+        except OSError:
+            raise  # nothing was counted
+        except BaseException:  # interrupted anywhere in between: ask the log how far it came
+            self.log.forget_end()
+            self._state_loaded = False
+            raise
 
-    def _aborts_of(self, rows: NDArray[np.void]) -> NDArray[np.void]:
-        """The transactions that markers among these batches will end as aborted."""
-        markers = rows[(rows["control_type"] == ControlType.ABORT) & (rows["producer_id"] >= 0)]
-        parts = [
-            self.producers.table.would_abort(int(row["producer_id"]), int(row["base_offset"]))
-            for row in markers
-        ]
-        return np.concatenate(parts) if parts else np.empty(0, ABORTED_DTYPE)
+    def _roll(self, base_offset: int, now_ms: int) -> None:
+        self.producers.next_offset = base_offset
+        self.producers.take_snapshot()
+        if self.options.is_synced_on_roll:
+            self._sync()
+        self.log.roll(now_ms, base_offset)
+        with self._going_offline():
+            self.log.sync_backlog()
+
+    def roll(self, now_ms: int) -> None:
+        """Starts a new segment at the log's end, unless the active one is empty."""
+        with self.lock:
+            self._check_writable()
+            self.need_state()
+            if self.log.active.size:
+                try:
+                    self._roll(self.log_end_offset, now_ms)
+                except OSError as error:
+                    raise KafkaStorageError(f"{self.directory}: {error}") from error
+
+    def expire_producers(self, now_ms: int) -> list[int]:
+        """Forgets producers that have been silent for too long; returns their ids."""
+        with self.lock:
+            self._check_writable()
+            return self.need_state().expire(now_ms - self.options.producer_id_expiration_ms + 1)
 
     def _check_writable(self) -> None:
         if self._is_closed:
@@ -573,21 +404,45 @@ class Partition:
             raise ClosedError(f"{self.key.directory} was opened to be read alone")
         if self._offline is not None:
             raise KafkaStorageError(f"{self.key.directory} is offline after: {self._offline}")
+        if self._born != forks():
+            raise ClosedError(f"{self.key.directory} was opened before this process was forked off")
 
     # ------------------------------------------------------------ keeping
 
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
+    @property
+    def is_offline(self) -> bool:
+        """A sync has failed: nothing more is written until the directory is opened again."""
+        return self._offline is not None
+
+    @contextlib.contextmanager
+    def _going_offline(self) -> Iterator[None]:
+        """Whatever fails in here is not tried again: what the kernel has dropped cannot be written once more."""
+        try:
+            yield
+        except KafkaStorageError as error:
+            self._offline = error
+            raise
+        except OSError as error:
+            self._offline = error
+            raise KafkaStorageError(f"{self.directory}: {error}") from error
+
     def sync(self) -> None:
-        """Returns when all that was written is on the device. A failed sync takes the partition offline:
-        what the kernel has dropped cannot be written again."""
+        """Returns when all that was written is on the device, logs before what points into them. A failed sync
+        takes the partition offline."""
         with self.lock:
             self._check_writable()
-            end = self.log_end_offset
-            try:
-                self.log.sync(self.recovery_point)
-            except OSError as error:
-                self._offline = error
-                raise KafkaStorageError(f"{self.directory}: {error}") from error
-            self.recovery_point = end
+            self._sync()
+
+    def _sync(self) -> None:
+        end = self.log_end_offset
+        with self._going_offline():
+            self.producers.sync_snapshots()
+            self.log.sync(self.recovery_point)
+        self.recovery_point = end
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
         """Removes batches from an offset on, and what is known of them."""
@@ -595,23 +450,38 @@ class Partition:
             self._check_writable()
             if offset >= self.log_end_offset:
                 return
-            self.log.truncate_to(offset, now_ms)
-            self.log_start_offset = min(self.log_start_offset, self.log.start_offset)
-            self.epochs.truncate_from_end(offset)
             self.recovery_point = min(self.recovery_point, offset)
-            self._checked.clear()
-            self.producers.remove_snapshots(above=self.log.end_offset)
-            self._state_loaded = False
+            start, self.log_start_offset = self.log_start_offset, min(self.log_start_offset, offset)
+            try:
+                self._save_recovery_point()
+            except KafkaStorageError:
+                self.log_start_offset = start
+                raise
+            # Half of it done, only opening anew can tell where the log ends.
+            with self._going_offline():
+                self._state_loaded = False
+                self.log.truncate_to(offset, now_ms)
+                self.aborted.forget(from_offset=self.log.active.base_offset)
+                if self.log.end_offset < self.log_start_offset:
+                    self._start_over(now_ms)  # the start lay within a batch that had to go
+                    return
+                self.epochs.truncate_from_end(self.log.end_offset)
+                self.producers.remove_snapshots(above=self.log.end_offset)
+                self._load_state(self.log.end_offset)
+            self._take_state()
 
     def delete_records(self, before: int) -> int:
-        """Moves the log start; whole segments below it are removed. Returns the new start."""
+        """Moves the log start; whole segments below it are removed. -1 means the high watermark. Returns the
+        new start."""
         with self.lock:
             self._check_writable()
-            if before > self.high_watermark:
+            before = self.high_watermark if before == -1 else before
+            if before < 0 or before > self.high_watermark:
                 raise OffsetOutOfRangeError(
                     f"cannot delete up to {before}: the high watermark is {self.high_watermark}"
                 )
             if before > self.log_start_offset:
+                self.need_state()
                 self.log_start_offset = before
                 self.remove_segments_below(before)
             return self.log_start_offset
@@ -624,21 +494,54 @@ class Partition:
             for segment, following in itertools.pairwise(segments)
             if following.base_offset <= offset
         )
-        if gone:
-            self.log.remove(gone)
-            self.epochs.truncate_from_start(max(offset, self.log.start_offset))
-            self.producers.remove_snapshots(below=self.log.start_offset)
+        try:
+            if gone:
+                self.need_state()
+                self.log.remove(gone)
+                self.producers.remove_snapshots(below=self.log.start_offset)
+            self.log_start_offset = max(self.log_start_offset, self.log.start_offset)
+            self.epochs.truncate_from_start(self.log_start_offset)
+        except OSError as error:
+            raise KafkaStorageError(f"{self.directory}: {error}") from error
         return len(gone)
 
+    def replace_segments(self, cleaned: Segment, old: tuple[Segment, ...]) -> None:
+        """Puts a cleaned segment in the place of others; readers that have those go on with them.
+
+        What fails half way takes the partition offline: opening it again completes the swap.
+        """
+        with self.lock:
+            self._check_writable()
+            assert self._disk is not None
+            to_swap(cleaned, self._disk)
+            with self._going_offline():
+                self.log.replace(cleaned, old)
+                self.aborted.forget(from_offset=cleaned.base_offset)
+                gone = {segment.base_offset for segment in old} - {cleaned.base_offset}
+                self.producers.remove_snapshots(at=gone)
+
     def close(self) -> None:
-        """Writes what a clean stop promises: trimmed indexes, a snapshot at the end, everything on disk."""
+        """Writes what a clean stop promises: trimmed indexes, a snapshot at the end, everything on disk.
+
+        The files are given up in any case; after an error, or offline, the next opening recovers.
+        """
         with self.lock:
             if self._is_closed:
                 return
-            if self._disk is not None and self._offline is None:
-                if self._state_loaded:
-                    self.producers.take_snapshot()
-                self.log.sync(self.recovery_point)
-                self.recovery_point = self.log_end_offset
-            self.log.close()
             self._is_closed = True
+            try:
+                if self._disk is not None and self._offline is None and self._born == forks():
+                    if self._state_loaded:
+                        self.producers.take_snapshot()
+                    self.log.seal()
+                    self._sync()
+            except OSError as error:
+                raise KafkaStorageError(f"{self.directory}: {error}") from error
+            finally:
+                self._give_up()
+
+    def _give_up(self) -> None:
+        """Closes every file without writing to it."""
+        for segment in self.log.segments:
+            with contextlib.suppress(OSError, OncelogError):
+                segment.give_up()

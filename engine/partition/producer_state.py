@@ -6,7 +6,9 @@ are those of Kafka's leader; a replica or a recovery takes what the log holds wi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
 
 from .._native.sequence import FENCED, OUT_OF_ORDER, ProducerTable
 from ..base.disk import read_file
@@ -17,14 +19,21 @@ from ..base.errors import (
     OutOfOrderSequenceError,
     TransactionCoordinatorFencedError,
 )
+from ..base.rows import ABORTED_DTYPE, PRODUCER_DTYPE
+from ..segment.batch import ControlType
 from ..segment.segment import next_offset_of
 from .producer_snapshot import decode_snapshot, encode_snapshot
 
 if TYPE_CHECKING:
-    import numpy as np
+    from collections.abc import Collection
+
     from numpy.typing import NDArray
 
     from ..log.log import Log
+    from .admission import Row
+
+ABORT: Final = int(ControlType.ABORT)
+NOTHING_ABORTED: Final = np.empty(0, ABORTED_DTYPE)
 
 
 class ProducerState:
@@ -35,21 +44,29 @@ class ProducerState:
         self.table = ProducerTable()
         self.next_offset = 0
         self._snapshot_offset = -1
+        self._unsynced: list[int] = []  # offsets of snapshots that may not be on the device yet
 
     # ------------------------------------------------------------ rebuilding
 
-    def load(self, offset: int) -> None:
-        """Takes the newest sound snapshot at or below an offset; batches from there on are still to be replayed."""
+    def load(self, offset: int, *, expired_before_ms: int | None = None) -> None:
+        """Takes the newest sound snapshot at or below an offset; batches from there on are still to be replayed.
+
+        Producers that have been silent for too long are left out, unless they have an open transaction. A
+        snapshot below the first segment is of no use: what lies between is gone.
+        """
         self.table = ProducerTable()
         self.next_offset = self._log.start_offset
         self._snapshot_offset = -1
-        for candidate in reversed([at for at in self._log.snapshots() if at <= offset]):
+        start = self._log.start_offset
+        for candidate in reversed([at for at in self._log.snapshots() if start <= at <= offset]):
             path = self._log.snapshot_path(candidate)
             try:
                 producers = decode_snapshot(read_file(path), path)
             except (CorruptFileError, FileNotFoundError):
                 continue
             self.table.load(producers)
+            if expired_before_ms is not None:
+                self.table.expire(expired_before_ms)
             self.next_offset = self._snapshot_offset = candidate
             return
 
@@ -61,7 +78,7 @@ class ProducerState:
             if segment.base_offset >= offset:
                 break
             start = max(self.next_offset, segment.base_offset)
-            for rows in segment.rows(segment.position_of(start)):
+            for rows in segment.rows(segment.position_of(start), check_crc=True):
                 wanted = rows[rows["base_offset"] < offset]
                 if len(wanted):
                     self.replay(wanted)
@@ -75,13 +92,11 @@ class ProducerState:
 
     # ------------------------------------------------------------ judging
 
-    def duplicate_of(self, row: np.void, *, known_from_start: bool = False) -> int | None:
+    def duplicate_of(self, row: Row, *, known_from_start: bool = False) -> int | None:
         """The base offset of the batch that this one repeats, None if it is new; raises if it does not fit."""
-        producer, epoch = int(row["producer_id"]), int(row["producer_epoch"])
-        sequence = int(row["base_sequence"])
-        verdict = self.table.check(
-            producer, epoch, sequence, int(row["record_count"]), known_from_start
-        )
+        producer, epoch = row.producer_id, row.producer_epoch
+        sequence = row.base_sequence
+        verdict = self.table.check(producer, epoch, sequence, row.record_count, known_from_start)
         if verdict >= 0:
             return verdict
         if verdict == FENCED:
@@ -106,70 +121,108 @@ class ProducerState:
             return "but a new epoch starts at 0"
         return f"but {(int(known['last_sequence']) + 1) % 2**31} is expected"
 
-    def check_transaction(self, row: np.void, *, is_transactional: bool) -> None:
-        """A producer with an open transaction writes nothing outside of it."""
-        known = self.table.get(int(row["producer_id"]))
-        if (
-            known is not None
-            and int(known["current_txn_first_offset"]) >= 0
-            and not is_transactional
-        ):
-            raise InvalidTxnStateError(
-                f"producer {int(row['producer_id'])} has an open transaction and sends a batch outside of it"
+    def check_epoch(self, row: Row) -> None:
+        """A coordinator's data is fenced like a client's, although its sequence is not judged."""
+        producer, epoch = row.producer_id, row.producer_epoch
+        if epoch < self._epoch(producer):
+            raise InvalidProducerEpochError(
+                f"producer {producer} sends with epoch {epoch}, but epoch {self._epoch(producer)} is known"
             )
 
-    def check_marker(self, row: np.void, *, bumps_epoch: bool) -> None:
+    def check_outside_transaction(self, row: Row) -> None:
+        """A producer with an open transaction writes nothing outside of it."""
+        if self.table.first_open_offset is None:
+            return
+        known = self.table.get(row.producer_id)
+        if known is not None and int(known["current_txn_first_offset"]) >= 0:
+            raise InvalidTxnStateError(
+                f"producer {row.producer_id} has an open transaction and sends a batch outside of it"
+            )
+
+    def check_marker(self, row: Row, *, bumps_epoch: bool) -> None:
         """A marker of an old producer epoch or an old coordinator comes from one that was replaced.
 
         Where every transaction bumps the epoch, its marker's must be above the known one; the same marker
         again, with nothing open, is harmless.
         """
-        producer = int(row["producer_id"])
+        producer = row.producer_id
         known = self.table.get(producer)
         if known is None:
             return
-        epoch, known_epoch = int(row["producer_epoch"]), int(known["producer_epoch"])
+        epoch, known_epoch = row.producer_epoch, int(known["producer_epoch"])
         is_open = int(known["current_txn_first_offset"]) >= 0
         if epoch < known_epoch or (bumps_epoch and epoch == known_epoch and is_open):
             raise InvalidProducerEpochError(
                 f"a marker for producer {producer} has epoch {epoch}, but epoch {known_epoch} is known"
             )
-        if int(row["coordinator_epoch"]) < int(known["coordinator_epoch"]):
+        if row.coordinator_epoch < int(known["coordinator_epoch"]):
             raise TransactionCoordinatorFencedError(
                 f"a marker for producer {producer} comes from coordinator epoch "
-                f"{int(row['coordinator_epoch'])}, but {int(known['coordinator_epoch'])} is known"
+                f"{row.coordinator_epoch}, but {int(known['coordinator_epoch'])} is known"
             )
+
+    def aborts_of(self, rows: NDArray[np.void]) -> NDArray[np.void]:
+        """The transactions that markers among batches to be written will end as aborted; nothing changes yet."""
+        if len(rows) == 1:
+            if rows["control_type"][0] != ABORT or rows["producer_id"][0] < 0:
+                return NOTHING_ABORTED
+            return self.table.would_abort(int(rows["producer_id"][0]), int(rows["base_offset"][0]))
+        if not (rows["control_type"] == ABORT).any():
+            return NOTHING_ABORTED
+        # A marker may end a transaction that begins in the same append: play it through beside the table.
+        involved = {producer for producer, _ in self.table.open_transactions()}
+        involved.update(rows["producer_id"].tolist())
+        known = [row for row in map(self.table.get, sorted(involved)) if row is not None]
+        trial = ProducerTable()
+        if known:
+            trial.load(np.array(known, PRODUCER_DTYPE))
+        return trial.replay(rows)
 
     # ------------------------------------------------------------ snapshots
 
     def take_snapshot(self) -> None:
-        """Writes what is known at this offset, unless that was written already."""
+        """Writes what is known at this offset, unless that was written already.
+
+        It is synced before the recovery point passes it; until then nobody trusts it after a crash.
+        """
         disk = self._log.disk
         assert disk is not None
-        if self.next_offset > self._snapshot_offset:
-            disk.replace(
-                self._log.snapshot_path(self.next_offset), encode_snapshot(self.table.snapshot())
-            )
-            self._snapshot_offset = self.next_offset
+        offset = self.next_offset
+        if offset > self._snapshot_offset:
+            path = self._log.snapshot_path(offset)
+            self._log.note_name()
+            disk.replace(path, encode_snapshot(self.table.snapshot()), sync=False)
+            self._snapshot_offset = offset
+            self._unsynced.append(offset)
 
-    def remove_snapshots(self, *, below: int = 0, above: int | None = None) -> None:
-        """Removes snapshots below one offset and above another."""
+    def sync_snapshots(self) -> None:
+        """Returns when every snapshot that was taken is on the device."""
+        disk = self._log.disk
+        assert disk is not None
+        while self._unsynced:
+            disk.sync_file(self._log.snapshot_path(self._unsynced[0]))
+            self._unsynced.pop(0)
+
+    def restart_at(self, offset: int) -> None:
+        """Forgets everything: the log goes on at an offset with nothing before it."""
+        self.remove_snapshots(below=2**63 - 1)
+        self.table = ProducerTable()
+        self.next_offset = offset
+        self._snapshot_offset = -1
+
+    def remove_snapshots(
+        self, *, below: int = 0, above: int | None = None, at: Collection[int] = ()
+    ) -> None:
+        """Removes snapshots below one offset, above another, and at some."""
         disk = self._log.disk
         assert disk is not None
         for offset in self._log.snapshots():
-            if offset < below or (above is not None and offset > above):
+            if offset < below or (above is not None and offset > above) or offset in at:
+                if offset in self._unsynced:
+                    self._unsynced.remove(offset)
                 disk.remove(self._log.snapshot_path(offset))
         if above is not None and self._snapshot_offset > above:
             self._snapshot_offset = -1
-
-    def remove_stray_snapshots(self) -> None:
-        """Keeps one snapshot for each segment and the newest, which a clean stop may have left past them."""
-        disk = self._log.disk
-        assert disk is not None
-        kept = {segment.base_offset for segment in self._log.segments}
-        for offset in self._log.snapshots()[:-1]:
-            if offset not in kept:
-                disk.remove(self._log.snapshot_path(offset))
 
     def expire(self, older_than_ms: int) -> list[int]:
         """Forgets producers that have been silent since; one with an open transaction stays."""

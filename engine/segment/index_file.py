@@ -22,6 +22,7 @@ class IndexFile:
     """Entries in a file; the subclass knows what they mean. Single writer, many readers below ``count``."""
 
     entry_bytes: ClassVar[int]
+    kept_slots: ClassVar[int] = 0  # at the end, for the entry that seals the segment
 
     def __init__(self, path: str, base_offset: int) -> None:
         self.path = path
@@ -67,7 +68,7 @@ class IndexFile:
 
     @property
     def is_full(self) -> bool:
-        return self.count >= self.capacity
+        return self.count >= self.capacity - self.kept_slots
 
     def open(self, disk: Disk, bytes_max: int, *, keep: int = 0) -> None:
         """Makes the file ready to grow to ``bytes_max``, with the first ``keep`` entries it has."""
@@ -75,18 +76,21 @@ class IndexFile:
         size = max(self.capacity, keep) * self.entry_bytes
         if self._descriptor < 0:
             self._disk = disk
+            if not keep:
+                disk.remove(self.path)  # a reader may still search in the old file's mapping
             self._descriptor = disk.open(self.path)
         disk.truncate(self._descriptor, keep * self.entry_bytes)  # what follows must read as zeros
         disk.truncate(self._descriptor, size)
         self._entries = map_descriptor(self._descriptor, size)
         self.count = keep
 
-    def append(self, entries: bytes) -> None:
+    def append(self, entries: bytes, *, is_last: bool = False) -> None:
         """Writes whole entries after the last; the count moves only when they are written."""
         if not entries:
             return
         added = len(entries) // self.entry_bytes
-        if self.count + added > len(memoryview(self._entries)) // self.entry_bytes:
+        room = len(memoryview(self._entries)) // self.entry_bytes - self.count
+        if added > room - (0 if is_last else self.kept_slots):
             raise CorruptFileError(f"the index is full with {self.count} entries", file=self.path)
         assert self._disk is not None
         self._disk.write(self._descriptor, entries, self.count * self.entry_bytes)
@@ -112,6 +116,13 @@ class IndexFile:
         if self._descriptor >= 0:
             assert self._disk is not None
             self._disk.sync(self._descriptor)
+
+    def release(self) -> None:
+        """Gives up the descriptor of a file that will not grow again; readers keep the mapping."""
+        if self._descriptor >= 0:
+            assert self._disk is not None
+            self._disk.close(self._descriptor)
+            self._descriptor = -1
 
     def close(self) -> None:
         """Gives up the file; the mapping goes with its last user."""

@@ -18,8 +18,10 @@ CLEANED: Final = ".cleaned"
 SWAP: Final = ".swap"
 
 TOPIC_LENGTH_MAX: Final = 249
+OFFSET_MAX: Final = 2**63 - 1
+PARTITION_MAX: Final = 2**31 - 1
 _LEGAL = re.compile(r"[A-Za-z0-9._-]+")
-_FILE = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)")
+_FILE = re.compile(r"([0-9]{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)")
 
 
 class TopicPartition(NamedTuple):
@@ -38,7 +40,9 @@ def file_name(base_offset: int, suffix: str) -> str:
 def parse_file(name: str) -> tuple[int, str] | None:
     """(base offset, suffix) of a file of a segment, or None for any other."""
     match = _FILE.fullmatch(name)
-    return (int(match[1]), match[2]) if match else None
+    if match is None or int(match[1]) > OFFSET_MAX:
+        return None
+    return int(match[1]), match[2]
 
 
 def parse_directory(name: str) -> TopicPartition:
@@ -47,6 +51,8 @@ def parse_directory(name: str) -> TopicPartition:
     if not dash or not topic or not number.isascii() or not number.isdigit():
         raise InvalidTopicError(f"directory {name!r} is not named <topic>-<partition>")
     check_topic(topic)
+    if int(number) > PARTITION_MAX:
+        raise InvalidTopicError(f"directory {name!r} names a partition beyond {PARTITION_MAX}")
     return TopicPartition(topic, int(number))
 
 

@@ -49,6 +49,17 @@ class OffsetIndex(IndexFile):
         slot = find_position(self._entries, self.count, position + size - 1) + 1
         return self.entry(slot) if slot < self.count else None
 
+    def append(self, entries: bytes, *, is_last: bool = False) -> None:
+        """Writes whole entries after the last, whose offsets rise above it."""
+        if entries and self.count:
+            offset = self.base_offset + int(ENTRY.unpack_from(entries)[0])
+            if offset <= self.last_offset:
+                raise CorruptFileError(
+                    f"offset {offset} does not rise above the last, {self.last_offset}",
+                    file=self.path,
+                )
+        super().append(entries, is_last=is_last)
+
     def truncate_to(self, offset: int) -> None:
         """Forgets entries of this offset and above."""
         self.shrink(find_offset(self._entries, self.count, offset - self.base_offset - 1) + 1)
@@ -56,5 +67,7 @@ class OffsetIndex(IndexFile):
     def check(self) -> None:
         if self.count and ENTRY.unpack(self[self.count - 1])[0] < 0:
             raise CorruptFileError("the last entry lies below the base offset", file=self.path)
-        if self.count > 1 and self.entry(self.count - 1) <= self.entry(self.count - 2):
-            raise CorruptFileError("the last entries do not rise", file=self.path)
+        if self.count > 1:
+            before, last = self.entry(self.count - 2), self.entry(self.count - 1)
+            if last[0] <= before[0] or last[1] <= before[1]:
+                raise CorruptFileError("the last entries do not rise", file=self.path)

@@ -7,6 +7,8 @@ the bytes below ``size``, which moves only after they are written; everything el
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -14,9 +16,16 @@ import numpy as np
 
 from .._native.batch import scan_prefix
 from .._native.segment import IndexState, seek
-from ..base.disk import map_descriptor, map_file
-from ..base.errors import BatchError, CorruptFileError, CorruptRecordError, OncelogError
-from ..base.rows import ABORTED_DTYPE
+from ..base.disk import file_size, map_descriptor, map_file
+from ..base.errors import (
+    BatchError,
+    CorruptFileError,
+    CorruptRecordError,
+    KafkaStorageError,
+    OffsetOutOfRangeError,
+    OncelogError,
+)
+from ..base.rows import ABORTED_DTYPE, HEADER_DTYPE
 from .names import LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX, file_name
 from .offset_index import OffsetIndex
 from .time_index import TimeIndex
@@ -82,6 +91,11 @@ class Segment:
         self._indexed = False
         self._descriptor = -1
         self._mapping: Buffer = b""
+        self._first_timestamp: int | None = None
+        self._max_timestamp: int | None = None  # of a segment that does not grow
+        self._torn_end = 0  # how far a failed append may have written past ``size``
+        self._is_synced = True
+        self._files = threading.RLock()  # held while files are opened, replaced or given up
 
     def __repr__(self) -> str:
         return f"Segment({self.path(LOG)!r}, {self.size} bytes)"
@@ -93,64 +107,137 @@ class Segment:
 
     def view(self) -> memoryview:
         """The bytes below ``size``, mapped; what was handed out stays valid whatever becomes of the file."""
-        size = self.size
-        if len(memoryview(self._mapping)) < size:
-            self._mapping = (
-                map_descriptor(self._descriptor, size)
-                if self._descriptor >= 0
-                else map_file(self.path(LOG))
-            )
-            if len(memoryview(self._mapping)) < size:
+        size, mapping = self.size, memoryview(self._mapping)
+        if len(mapping) < size:
+            with self._files:
+                size = self.size
+                try:
+                    self._mapping = (
+                        map_descriptor(self._descriptor, size)
+                        if self._descriptor >= 0
+                        else map_file(self.path(LOG))
+                    )
+                except FileNotFoundError:
+                    raise OffsetOutOfRangeError(
+                        f"{self.path(LOG)} was removed since it was listed"
+                    ) from None
+                mapping = memoryview(self._mapping)
+            if len(mapping) < size:
                 raise CorruptRecordError(
                     f"the file is shorter than its {size} bytes", file=self.path(LOG)
                 )
-        return memoryview(self._mapping)[:size]
+        return mapping[:size]
 
     def rows(self, position: int = 0, *, check_crc: bool = False) -> Iterator[NDArray[np.void]]:
-        """Header rows from a batch's start on, window by window; raises where a batch is damaged."""
-        view = self.view()
+        """Header rows from a batch's start on, window by window; raises where a batch is damaged.
+
+        A base offset lies outside the checksum; that offsets rise is all there is to tell a wrong one.
+        """
+        view, next_offset = self.view(), self.base_offset
         while position < len(view):
-            rows, position, error = scan_prefix(
-                view, position, bytes_max=WINDOW_BYTES, check_crc=check_crc, file=self.path(LOG)
+            rows, position, error = self._sound_rows(
+                view, position, next_offset, check_crc=check_crc
             )
             if len(rows):
+                next_offset = next_offset_of(rows)
                 yield rows
             if error is not None:
                 raise error
 
+    def _sound_rows(
+        self, view: memoryview, position: int, next_offset: int, *, check_crc: bool
+    ) -> tuple[NDArray[np.void], int, OncelogError | None]:
+        """One window of rows as far as they are sound and in order, where they end, and what is wrong there."""
+        rows, end, error = scan_prefix(
+            view, position, bytes_max=WINDOW_BYTES, check_crc=check_crc, file=self.path(LOG)
+        )
+        in_order = self._count_in_order(rows, next_offset)
+        if in_order == len(rows):
+            return rows, end, error
+        end = int(rows["position"][in_order])
+        wrong = CorruptRecordError(
+            "the base offset does not follow the batch before it",
+            file=self.path(LOG),
+            position=end,
+            base_offset=int(rows["base_offset"][in_order]),
+        )
+        return rows[:in_order], end, wrong
+
     def position_of(self, offset: int) -> int:
         """Where the first batch starts whose last offset is at least this; ``size`` if there is none."""
+        position = self._start_for(offset)
+        return seek(self.view(), position, offset, file=self.path(LOG))
+
+    def _start_for(self, offset: int) -> int:
+        """Where a search for an offset may start: what the index says, if the batch there bears it out."""
         self.need_indexes()
-        _, position = self.offset_index.lookup(offset)
-        return seek(self.view(), min(position, self.size), offset, file=self.path(LOG))
+        named, position = self.offset_index.lookup(offset)
+        if self.state is not None and position >= self.size:
+            return self.size  # the entry of a batch that does not count yet
+        if position and self._last_offset_at(position) != named:
+            position = self.offset_index.lookup(offset)[1] if self._mend_indexes() else 0
+        return position
+
+    def _mend_indexes(self) -> bool:
+        """Makes indexes anew that the log does not bear out, but not under the hands of a writer."""
+        if self.state is not None:
+            return False
+        self.rebuild_indexes()
+        return True
+
+    def first_row(self, position: int) -> NDArray[np.void]:
+        """The header of the batch that starts at a position, or nothing."""
+        view = self.view()
+        if not 0 <= position < len(view):
+            return np.empty(0, HEADER_DTYPE)
+        return scan_prefix(view[position:], bytes_max=1, check_crc=False)[0]
+
+    def _last_offset_at(self, position: int) -> int:
+        """The last offset of the batch that starts at a position; -1 if none does."""
+        rows = self.first_row(position)
+        return next_offset_of(rows) - 1 if len(rows) else -1
 
     def position_of_timestamp(self, timestamp: int, start_offset: int) -> int:
         """Where the first batch starts that may hold a record of that time or later, from an offset on."""
         self.need_indexes()
-        _, offset = self.time_index.lookup(timestamp)
-        position = self.position_of(max(offset, start_offset))
+        entry = self.time_index.lookup(timestamp)
+        if not self._is_in_log(entry):
+            mended = self._mend_indexes()
+            entry = self.time_index.lookup(timestamp) if mended else (-1, self.base_offset)
+        position = self.position_of(max(entry[1], start_offset))
         return seek(self.view(), position, timestamp, by_timestamp=True, file=self.path(LOG))
 
     def next_offset(self) -> int:
-        """The offset after the last batch: the base offset, if the segment is empty."""
-        self.need_indexes()
-        _, position = self.offset_index.lookup(self.base_offset + RELATIVE_OFFSET_MAX)
+        """The offset after the last batch, which is proven: where a log goes on hangs on it. The base offset, if
+        the segment is empty."""
         end = self.base_offset
-        for rows in self.rows(min(position, self.size)):
-            end = next_offset_of(rows)
+        start = self._start_for(self.base_offset + RELATIVE_OFFSET_MAX)
+        last = -1
+        for rows in self.rows(start):
+            end, last = next_offset_of(rows), int(rows["position"][-1])
+        if last >= 0:
+            _, _, error = scan_prefix(self.view(), last, file=self.path(LOG))
+            if error is not None:
+                raise error
         return end
 
     @property
     def max_timestamp(self) -> int:
         """The largest timestamp in the segment, -1 if it is empty."""
-        if self.state is not None:
-            return self.state.max_timestamp
-        return self._max_timestamp_entry()[0]
+        state = self.state
+        if state is not None:
+            return state.max_timestamp
+        if self._max_timestamp is None:
+            self._max_timestamp = self._max_timestamp_entry()[0]
+        return self._max_timestamp
 
     def _max_timestamp_entry(self) -> tuple[int, int]:
         """(timestamp, last offset of its batch); the time index, and what lies behind its last entry."""
         self.need_indexes()
         timestamp, offset = self.time_index.last
+        if not self._is_in_log((timestamp, offset)):
+            mended = self._mend_indexes()
+            timestamp, offset = self.time_index.last if mended else (-1, self.base_offset)
         for rows in self.rows(self.position_of(offset)):
             newest = int(rows["max_timestamp"].argmax())
             if int(rows["max_timestamp"][newest]) > timestamp:
@@ -158,19 +245,38 @@ class Segment:
                 offset = next_offset_of(rows[newest : newest + 1]) - 1
         return timestamp, offset
 
+    def _is_in_log(self, entry: tuple[int, int]) -> bool:
+        """Whether the batch that a time index entry names has that timestamp."""
+        timestamp, offset = entry
+        if entry == (-1, self.base_offset):
+            return True  # not an entry: the index has none so early
+        rows = self.first_row(self.position_of(offset))
+        return bool(
+            timestamp >= 0
+            and len(rows)
+            and rows["base_offset"][0] <= offset
+            and rows["max_timestamp"][0] == timestamp
+        )
+
     @property
     def first_timestamp(self) -> int | None:
         """The first batch's largest timestamp, from which the age of a segment is counted."""
-        for rows in self.rows():
-            return int(rows["max_timestamp"][0])
-        return None
+        if self._first_timestamp is None:
+            rows = self.first_row(0)
+            self._first_timestamp = int(rows["max_timestamp"][0]) if len(rows) else None
+        return self._first_timestamp
 
     # ------------------------------------------------------------ indexes
 
     def need_indexes(self) -> None:
         """Loads the indexes, or makes them anew where they cannot be believed."""
+        if not self._indexed:
+            with self._files:
+                self._load_indexes()
+
+    def _load_indexes(self) -> None:
         if self._indexed:
-            return
+            return  # another thread was faster
         try:
             self.offset_index.load()
             self.time_index.load()
@@ -180,30 +286,32 @@ class Segment:
             self.rebuild_indexes()
 
     def _check_last_entry(self) -> None:
-        """The last offset entry must name the batch it points at."""
+        """The last offset entry must name the batch it points at; others are checked when they are used."""
         if not self.offset_index.count:
             return
         offset, position = self.offset_index.entry(self.offset_index.count - 1)
-        found = -1
-        if 0 <= position < self.size:
-            try:
-                found = next_offset_of(next(self.rows(position))[:1]) - 1
-            except BatchError:
-                found = -1
-        if found != offset:
+        if self._last_offset_at(position) != offset:
             raise CorruptFileError(
                 f"the last entry points offset {offset} to position {position}, where it is not",
                 file=self.offset_index.path,
             )
 
     def rebuild_indexes(self) -> None:
-        """Makes the offset and time index anew from the log."""
+        """Makes the offset and time index anew from the log, as far as it is sound."""
         state = IndexState(self.options.index_interval_bytes)
-        parts = [state.add(rows, self.base_offset) for rows in self.rows()]
-        self._take_indexes(state, parts)
+        parts: list[tuple[bytes, bytes]] = []
+        with self._files:
+            with contextlib.suppress(BatchError):  # whoever reads that far will meet it
+                parts.extend(state.add(rows, self.base_offset) for rows in self.rows())
+            try:
+                self._take_indexes(state, parts)
+                self.seal()  # whoever writes resumes it
+            except OSError as error:
+                raise KafkaStorageError(f"{self.path(OFFSET_INDEX)}: {error}") from error
 
     def _take_indexes(self, state: IndexState, parts: list[tuple[bytes, bytes]]) -> None:
         """Entries that were made anew, into the files, or into memory where nothing may be changed."""
+        self._indexed = False
         for index, content in (
             (self.offset_index, b"".join(part for part, _ in parts)),
             (self.time_index, b"".join(part for _, part in parts)),
@@ -228,11 +336,17 @@ class Segment:
 
     # ------------------------------------------------------------ recovery
 
-    def recover(self, replay: Callable[[NDArray[np.void]], NDArray[np.void]]) -> Recovered:
+    def recover(
+        self,
+        replay: Callable[[NDArray[np.void]], NDArray[np.void]],
+        *,
+        before_cut: Callable[[], None] = lambda: None,
+    ) -> Recovered:
         """Proves every batch, keeps what lies before the first bad one, and makes all derived files anew.
 
-        ``replay`` takes rows into account and returns the transactions that they abort. Where nothing may be
-        changed, the same result is held in memory and the files stay as they are.
+        ``replay`` takes rows into account and returns the transactions that they abort; ``before_cut`` is
+        called where the segment ends early, before any file is changed. Where nothing may be changed, the same
+        result is held in memory and the files stay as they are.
         """
         view = self.view()
         state = IndexState(self.options.index_interval_bytes)
@@ -241,26 +355,17 @@ class Segment:
         position, next_offset = 0, self.base_offset
         error: OncelogError | None = None
         while position < len(view) and error is None:
-            start = position
-            rows, position, error = scan_prefix(
-                view, start, bytes_max=WINDOW_BYTES, file=self.path(LOG)
-            )
-            in_order = self._count_in_order(rows, next_offset)
-            if in_order < len(rows):
-                position = int(rows["position"][in_order])
-                error = CorruptRecordError(
-                    "the base offset does not follow the batch before it",
-                    file=self.path(LOG),
-                    position=position,
-                    base_offset=int(rows["base_offset"][in_order]),
-                )
-                rows = rows[:in_order]
+            rows, position, error = self._sound_rows(view, position, next_offset, check_crc=True)
             if len(rows):
                 aborted.append(replay(rows))
                 parts.append(state.add(rows, self.base_offset))
                 next_offset = next_offset_of(rows)
-        self._cut(position)
-        self._take_indexes(state, parts)
+        if error is not None:
+            before_cut()
+        with self._files:
+            self._cut(position)
+            self._take_indexes(state, parts)
+            self._is_synced = False  # the process that wrote these bytes may not have seen to it
         found = np.concatenate(aborted)
         if self.disk is None:
             self.txn_index.hold(found)
@@ -298,6 +403,7 @@ class Segment:
     def create(self) -> None:
         """Makes the empty files of a new segment."""
         assert self.disk is not None
+        self._is_synced = False
         self._descriptor = self.disk.open(self.path(LOG))
         self._take_indexes(IndexState(self.options.index_interval_bytes), [])
 
@@ -306,15 +412,14 @@ class Segment:
         if self.state is not None:
             return
         assert self.disk is not None
-        if not self._indexed:
-            self.need_indexes()
-        timestamp, offset = self._max_timestamp_entry()
-        _, position = self.offset_index.lookup(self.base_offset + RELATIVE_OFFSET_MAX)
-        state = IndexState(self.options.index_interval_bytes)
-        state.resume(timestamp, offset, self.time_index.last[0], self.size - position)
-        for index in (self.offset_index, self.time_index):
-            index.open(self.disk, self.options.segment_index_bytes, keep=index.count)
-        self.state = state  # equal to what a rebuild has just made, if there was one
+        with self._files:
+            timestamp, offset = self._max_timestamp_entry()
+            position = self._start_for(self.base_offset + RELATIVE_OFFSET_MAX)
+            state = IndexState(self.options.index_interval_bytes)
+            state.resume(timestamp, offset, self.time_index.last[0], self.size - position)
+            for index in (self.offset_index, self.time_index):
+                index.open(self.disk, self.options.segment_index_bytes, keep=index.count)
+            self.state = state  # equal to what a rebuild has just made, if there was one
 
     @property
     def is_full(self) -> bool:
@@ -325,72 +430,158 @@ class Segment:
         """Writes batches at the end, and what they add to the indexes.
 
         Nothing counts until all of it is written: after an error the segment is as before, and the next
-        append overwrites what was left behind. Positions of the rows become those in the file.
+        append first wipes out what was left behind. Positions of the rows become those in the file.
         """
         assert self.disk is not None
         assert self.state is not None
+        if next_offset_of(rows) - 1 - self.base_offset > RELATIVE_OFFSET_MAX:
+            raise OffsetOutOfRangeError(
+                f"offset {next_offset_of(rows) - 1} is too far above base offset {self.base_offset}"
+            )
         if self._descriptor < 0:
             self._descriptor = self.disk.open(self.path(LOG))
-        rows["position"] += self.size
+        if self._torn_end:
+            self._wipe_torn()
+        start, end = self.size, self.size + memoryview(data).nbytes
+        rows["position"] += start
         state = self.state.copy()
         counts = self.offset_index.count, self.time_index.count
+        self._is_synced = False
         try:
-            self.disk.write(self._descriptor, data, self.size)
+            self.disk.write(self._descriptor, data, start)
             offsets, times = state.add(rows, self.base_offset)
-            self.offset_index.append(offsets)
-            self.time_index.append(times)
-            self.txn_index.append(self.disk, aborted)
+            self._add_entries(offsets, times)
+            if len(aborted):
+                self.txn_index.append(self.disk, aborted)
         except BaseException:
             self.offset_index.count, self.time_index.count = counts
+            self._torn_end = end
             raise
+        if not start:
+            self._first_timestamp = int(rows["max_timestamp"][0])
         self.state = state
-        self.size += len(memoryview(data))
+        self.size = end
+
+    def _add_entries(self, offsets: bytes, times: bytes) -> None:
+        """Entries of one append. Of several that do not fit the last are left out: searches start earlier."""
+        if offsets:
+            index = self.offset_index
+            index.append(offsets[: max(index.capacity - index.count, 0) * index.entry_bytes])
+        if times:
+            clock = self.time_index  # whose last slot is for the entry that seals it
+            clock.append(times[: max(clock.capacity - 1 - clock.count, 0) * clock.entry_bytes])
+
+    def _wipe_torn(self) -> None:
+        """Zeros over what a failed append has left: after a crash it would count as written.
+
+        The file keeps its size, since a reader in another process may have mapped it.
+        """
+        assert self.disk is not None
+        end = min(self._torn_end, file_size(self._descriptor))
+        if end > self.size:
+            self.disk.write(self._descriptor, bytes(end - self.size), self.size)
+        self._torn_end = 0
 
     def truncate_to(self, offset: int) -> None:
         """Removes every batch that holds an offset at or above this one."""
         assert self.disk is not None
-        position = self.position_of(offset)
-        for index in (self.offset_index, self.time_index):
-            index.close()
-        self._indexed = False
-        self.state = None
-        self._cut(position)
-        self.txn_index.truncate_to(self.disk, offset)
-        self.rebuild_indexes()
+        with self._files:
+            position = self.position_of(offset)
+            for index in (self.offset_index, self.time_index):
+                index.close()
+            self._indexed = False
+            self.state = None
+            self._cut(position)
+            self._first_timestamp = self._max_timestamp = None
+            self._torn_end = 0  # gone with the old file
+            self._is_synced = False
+            self.txn_index.truncate_to(self.disk, offset)
+            self.rebuild_indexes()
 
     def seal(self) -> None:
-        """Completes the time index and trims both: the segment will not grow again."""
+        """Completes the time index and trims all files: the segment will not grow again, unless it is resumed."""
         if self.state is None:
             return
-        last = self.state.last_time_entry()
+        assert self.disk is not None
+        self._is_synced = False
+        if self._descriptor >= 0 and file_size(self._descriptor) > self.size:
+            self.disk.truncate(self._descriptor, self.size)
+        self._torn_end = 0
+        state = self.state.copy()
+        last = state.last_time_entry()
         if last is not None:
             self.time_index.put(*last)
+            self.state = state  # the entry is written: another try adds none
         self.offset_index.trim()
         self.time_index.trim()
+        self.txn_index.trim()
+        self._max_timestamp = self.state.max_timestamp
         self.state = None
 
     def sync(self) -> None:
         """Returns when everything written is on the device, the log before what points into it."""
+        if self._is_synced:
+            return
         assert self.disk is not None
-        if self._descriptor >= 0:
-            self.disk.sync(self._descriptor)
+        if self._descriptor < 0:
+            self._descriptor = self.disk.open(self.path(LOG))
+        self.disk.sync(self._descriptor)
         self.offset_index.sync()
         self.time_index.sync()
         self.txn_index.sync()
+        self._is_synced = True
+        if self.state is None:
+            self._release()
+
+    def _release(self) -> None:
+        """Gives up the descriptors of files that will not grow; the mappings stay."""
+        assert self.disk is not None
+        with self._files:
+            if self._descriptor >= 0:
+                self.disk.close(self._descriptor)
+                self._descriptor = -1
+            self.offset_index.release()
+            self.time_index.release()
+            self.txn_index.release()
+
+    def detach(self) -> None:
+        """Gives up files that are going to be removed. Readers that have the segment go on with the mappings."""
+        assert self.disk is not None
+        with self._files:
+            disk, self.disk = self.disk, None  # from now on nothing here may touch a file
+            with contextlib.suppress(OSError, OncelogError):
+                self.view()
+                self.need_indexes()
+                len(self.txn_index)
+            self.state = None
+            self.disk = disk
+            try:
+                self._release()
+            finally:
+                self.disk = None
 
     def close(self) -> None:
         """Gives up the files; a segment that was written is sealed, and its file ends where the log does."""
-        if self.disk is not None:
-            self.seal()
-            if self._descriptor >= 0:
-                self.disk.truncate(self._descriptor, self.size)
-                self.disk.close(self._descriptor)
-                self._descriptor = -1
-        self.offset_index.close()
-        self.time_index.close()
-        self.txn_index.close()
-        self._indexed = False
-        self._mapping = b""
+        with self._files:
+            if self.disk is not None:
+                self.seal()
+                if self._descriptor >= 0:
+                    self.disk.close(self._descriptor)
+                    self._descriptor = -1
+            self.offset_index.close()
+            self.time_index.close()
+            self.txn_index.close()
+            self._indexed = False
+            self._mapping = b""
+
+    def give_up(self) -> None:
+        """Closes the files as they are: nothing more is written to them, by a forked child for one."""
+        with self._files:
+            if self.disk is not None:
+                self.state = None
+                self.txn_index.drop()
+                self._release()
+            self.close()
 
     def files(self) -> list[str]:
         """Paths of all files the segment may have."""

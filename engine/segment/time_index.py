@@ -29,11 +29,7 @@ ENTRY: Final = struct.Struct(">qi")
 
 class TimeIndex(IndexFile):
     entry_bytes = ENTRY.size
-
-    @property
-    def is_full(self) -> bool:
-        """One slot is kept for the entry that seals the segment."""
-        return self.count >= self.capacity - 1
+    kept_slots = 1
 
     def entry(self, slot: int) -> tuple[int, int]:
         """(timestamp, offset) of one entry."""
@@ -51,14 +47,15 @@ class TimeIndex(IndexFile):
         return self.entry(slot) if slot >= 0 else (-1, self.base_offset)
 
     def put(self, timestamp: int, offset: int) -> None:
-        """Appends one entry, if its timestamp is larger than the last."""
+        """Appends the entry that seals a segment, also into the last slot; one with the last timestamp adds nothing."""
         last_timestamp, last_offset = self.last
-        if self.count and offset < last_offset:
+        if self.count and (offset < last_offset or timestamp < last_timestamp):
             raise CorruptFileError(
-                f"offset {offset} is below the last, {last_offset}", file=self.path
+                f"timestamp {timestamp} at offset {offset} is below the last, {last_timestamp} at {last_offset}",
+                file=self.path,
             )
         if timestamp > last_timestamp:
-            self.append(self.pack(timestamp, offset))
+            self.append(self.pack(timestamp, offset), is_last=True)
 
     def pack(self, timestamp: int, offset: int) -> bytes:
         return ENTRY.pack(timestamp, offset - self.base_offset)

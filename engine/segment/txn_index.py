@@ -1,19 +1,19 @@
 """Transaction index: the aborted transactions of one segment.
 
 File    <base_offset>.txnindex, created by the first abort
-Writer  Segment.note_aborted, one entry for each ABORT marker of a transaction with data, never rewritten
+Writer  Segment.append, one entry for each ABORT marker of a transaction with data, never rewritten
 Reader  a fetch under read_committed
 Repair  the log wins: an entry that breaks an invariant means rebuild, never guess
 
-==  ====  =====  ==================  ==================================================
+==  ====  =====  ==================  ======================================================================
 at  size  type   field               invariant
-==  ====  =====  ==================  ==================================================
+==  ====  =====  ==================  ======================================================================
  0     2  int16  version             0
  2     8  int64  producer_id         >= 0
-10     8  int64  first_offset        <= last_offset; may lie in an earlier segment
+10     8  int64  first_offset        <= last_offset, >= the stable offset before; may lie in an earlier segment
 18     8  int64  last_offset         the marker itself; strictly rising through the file
-26     8  int64  last_stable_offset  right after this abort
-==  ====  =====  ==================  ==================================================
+26     8  int64  last_stable_offset  right after this abort: <= last_offset + 1, never falls
+==  ====  =====  ==================  ======================================================================
 
 34 bytes, big-endian, no checksum.
 """
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from .._native.txn_index import TxnIndex
-from ..base.disk import exists, map_descriptor, map_file
+from ..base.disk import exists, file_size, map_descriptor, map_file
 from ..base.rows import ABORTED_DTYPE
 
 if TYPE_CHECKING:
@@ -55,10 +55,11 @@ class TxnIndexFile:
     @property
     def index(self) -> TxnIndex:
         """The checked entries; raises a CorruptRecordError where the file cannot be believed."""
-        if self._index is None:
+        index = self._index  # taken once: another thread may give the file up meanwhile
+        if index is None:
             entries = map_file(self.path) if exists(self.path) else b""
-            self._index = TxnIndex(entries, self.base_offset, self.path)
-        return self._index
+            index = self._index = TxnIndex(entries, self.base_offset, self.path)
+        return index
 
     def hold(self, aborted: NDArray[np.void]) -> None:
         """Takes entries that were rebuilt in memory, for a reader that may not write."""
@@ -108,9 +109,29 @@ class TxnIndexFile:
             assert self._disk is not None
             self._disk.sync(self._descriptor)
 
-    def close(self) -> None:
+    def trim(self) -> None:
+        """Cuts off what a failed write has left behind the last entry."""
+        if self._descriptor >= 0:
+            assert self._disk is not None
+            size = len(self.index) * ENTRY.size
+            if file_size(self._descriptor) > size:
+                self._disk.truncate(self._descriptor, size)
+
+    def release(self) -> None:
+        """Gives up the descriptor, after a trim; readers keep what they have."""
+        try:
+            self.trim()
+        finally:
+            self.drop()
+
+    def drop(self) -> None:
+        """Gives up the descriptor and leaves the file as it is."""
         if self._descriptor >= 0:
             assert self._disk is not None
             self._disk.close(self._descriptor)
             self._descriptor = -1
+
+    def close(self) -> None:
+        """Gives up the file."""
+        self.release()
         self._index = None

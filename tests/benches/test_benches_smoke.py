@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pytest_benchmark.stats import Stats
 
-from benches import harness
+from benches import harness, soak
 from benches.__main__ import QUESTIONS, all_cases
 from benches.harness import Case, Contestant, Result, Role, Settings, Target, Unit
 
@@ -40,11 +40,8 @@ def test_the_suite_runs_and_leaves_its_results(tmp_path: Path) -> None:
     names = [result["case"] for result in report["results"]]
     assert len(set(names)) == len(names)
     assert {name.partition(".")[0] for name in names} == {
-        "encode",
-        "decode",
-        "scan",
-        "codec",
-        "crc",
+        *("encode", "decode", "scan", "codec", "crc"),
+        *("append", "fetch", "txn_index", "recovery", "open", "sequence"),
     }
     for result in report["results"]:
         (ours,) = (one for one in result["contestants"] if one["role"] == "ours")
@@ -55,11 +52,13 @@ def test_the_suite_runs_and_leaves_its_results(tmp_path: Path) -> None:
 
 
 def test_a_missing_peer_is_said_and_the_rest_runs() -> None:
-    done = benches("--without", f"{PEERS},C floor,memcpy")
+    limits = "C floor,memcpy,sum over the mapping,map and sum,write() loop,linear C scan"
+    done = benches("--without", f"{PEERS},{limits}")
     assert done.returncode == 0, done.stderr
     assert "aiokafka: not installed" in done.stdout
     assert "crc32c: not installed" in done.stdout
     assert "C floor: no C compiler" in done.stdout
+    assert "sum over the mapping: no C compiler" in done.stdout
 
 
 def test_an_unknown_case_is_a_misuse() -> None:
@@ -93,6 +92,43 @@ def test_every_target_speaks_of_a_case_and_a_contestant_that_exist() -> None:
             result.judge([target])  # raises where the case lacks the other side
             judged += len(result.verdicts)
         assert judged, f"no case is called {target.case}"
+
+
+def test_what_is_prepared_for_a_round_is_used_once() -> None:
+    """Goal: a round that uses up its data, such as an append to a new partition, is timed with nothing left over.
+    Method: note preparations and calls; each call follows one."""
+    noted: list[str] = []
+    contestant = Contestant(
+        "oncelog",
+        Role.OURS,
+        lambda: noted.append("call"),
+        reveal=lambda: None,
+        setup=lambda: noted.append("setup"),
+    )
+    case = Case("some.case", "some case", Unit.NS_PER_CALL, 1, [contestant])
+    harness.measure(case, Settings(rounds=3, round_seconds=0.001))
+    assert noted == ["setup", "call"] * (len(noted) // 2)
+    assert len(noted) >= 8
+
+
+def test_logs_leave_nothing_behind() -> None:
+    """Goal: files of a run are gone with it, also when pytest has collected all cases.
+    Method: make a directory, drop the last that refers to it."""
+    scratch = harness.Scratch("smoke")
+    path = scratch.path
+    (path / "file").write_bytes(b"bytes")
+    assert path.is_dir()
+    del scratch
+    assert not path.exists()
+
+
+def test_soak_tells_growth_from_noise(capsys: pytest.CaptureFixture[str]) -> None:
+    """Goal: the soak test runs, and compares what it says it compares.
+    Method: two small logs of different sizes."""
+    assert soak.main(["--small-bytes", str(1 << 20), "--bytes", str(4 << 20)]) == 0
+    shown = capsys.readouterr().out
+    for way in ("views", "contiguous", "records"):
+        assert shown.count(f"\n{way} ") == 2
 
 
 def case_of(*others: Contestant) -> Case:

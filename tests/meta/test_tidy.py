@@ -20,7 +20,7 @@ TEXT = {
 }
 NAMED = {"Makefile", "CMakeLists.txt", "MANIFEST.in", "run", ".gitignore", ".clang-format"}
 BUILT = {"build", "dist", "__pycache__", "golden"}
-TYPED = [name for name in ("benches", "examples", "tests") if (ROOT / name).is_dir()]
+TYPED = [name for name in ("benches", "examples", "interop", "tests") if (ROOT / name).is_dir()]
 
 
 def sources() -> list[Path]:

@@ -235,8 +235,8 @@ def mapped(tmp_path: Path) -> Iterator[tuple[mmap.mmap, list[bytes]]]:
         bytes(batch.encode(values[:100], keys=values[:100], batch_size=1000))
         + bytes(batch.encode(values[100:], keys=values[100:], base_offset=100, compression="zstd"))
     )
-    mapping = map_file(path)
-    assert isinstance(mapping, mmap.mmap)
+    with path.open("rb") as file:
+        mapping = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
     yield mapping, values
     if not mapping.closed:
         mapping.close()
