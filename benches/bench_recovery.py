@@ -2,7 +2,7 @@
 Times    opening for writing without the marker of a clean stop and without checkpoints: every checksum, producers and
          transactions replayed, all indexes and the snapshot made anew; "reader": the same in memory alone.
 Excludes the clean stop that follows; the log lies in the cache of pages.
-Anchor   a sum over the file, mapped anew as recovery must, is the limit; beside it one over a warm mapping.
+Anchor   a sum over a warm mapping is the limit; beside it one that maps the file anew, as recovery must.
 """
 
 from __future__ import annotations
