@@ -28,10 +28,25 @@ static bool grow(void *pointer, int64_t count, size_t width) {
     return true;
 }
 
+/* Columns that nobody uses any more wait here for the next decode, contiguous ones and views apart: memory that the
+ * allocator has given back costs more to get again, page by page, than to fill. */
+enum { SPARES = 2, SPARE_BYTES_MAX = 4 << 20 };
+static _Atomic(ol_columns *) spares[2][SPARES];
+
+static ol_columns *spare(bool views) {
+    for (int i = 0; i < SPARES; i++) {
+        ol_columns *found = atomic_exchange_explicit(&spares[views][i], NULL, memory_order_acquire);
+        if (found) return found;
+    }
+    return NULL;
+}
+
 ol_columns *ol_columns_new(bool views) {
-    ol_columns *columns = calloc(1, sizeof *columns);
-    if (!columns) return NULL;
-    columns->views = views;
+    ol_columns *columns = spare(views);
+    if (!columns) {
+        if (!(columns = calloc(1, sizeof *columns))) return NULL;
+        columns->views = views;
+    }
     atomic_init(&columns->references, 1);
     return columns;
 }
@@ -48,10 +63,14 @@ static void binary_free(ol_binary *binary) {
     free(binary->variadic_sizes);
 }
 
-void ol_columns_release(ol_columns *columns) {
-    if (!columns || atomic_fetch_sub_explicit(&columns->references, 1, memory_order_acq_rel) != 1)
-        return;
-    if (columns->unpin) columns->unpin(columns->pin);
+static void binary_clear(ol_binary *binary) {
+    free(binary->validity); /* made by the first null */
+    binary->validity = NULL;
+    binary->null_count = 0;
+    binary->data.size = 0;
+}
+
+static void columns_free(ol_columns *columns) {
     binary_free(&columns->key);
     binary_free(&columns->value);
     binary_free(&columns->header_key);
@@ -63,6 +82,37 @@ void ol_columns_release(ol_columns *columns) {
     free((void *)columns->windows);
     free(columns->window_sizes);
     free(columns);
+}
+
+/* Empties columns and puts them aside; false where there is no room for them. */
+static bool keep(ol_columns *columns) {
+    size_t bytes = (size_t)columns->capacity * 64 + (size_t)columns->header_capacity * 8 +
+                   columns->key.data.capacity + columns->value.data.capacity +
+                   columns->header_key.data.capacity + columns->header_value.data.capacity;
+    if (bytes > SPARE_BYTES_MAX) return false;
+    binary_clear(&columns->key);
+    binary_clear(&columns->value);
+    binary_clear(&columns->header_key);
+    binary_clear(&columns->header_value);
+    columns->count = columns->header_count = 0;
+    columns->window_count = 0;
+    columns->pin = NULL;
+    columns->unpin = NULL;
+    columns->reused = true;
+    for (int i = 0; i < SPARES; i++) {
+        ol_columns *none = NULL;
+        if (atomic_compare_exchange_strong_explicit(&spares[columns->views][i], &none, columns,
+                                                    memory_order_release, memory_order_relaxed))
+            return true;
+    }
+    return false;
+}
+
+void ol_columns_release(ol_columns *columns) {
+    if (!columns || atomic_fetch_sub_explicit(&columns->references, 1, memory_order_acq_rel) != 1)
+        return;
+    if (columns->unpin) columns->unpin(columns->pin);
+    if (!keep(columns)) columns_free(columns);
 }
 
 static bool grow_validity(ol_binary *binary, int64_t from, int64_t to) {
@@ -149,8 +199,10 @@ static void trim(ol_bytes *bytes) {
 bool ol_columns_finish(ol_columns *columns) {
     if (!reserve_records(columns, 0)) return false; /* Arrow wants offsets even for no rows */
     if (!columns->header_key.offsets && !reserve_headers(columns, 1)) return false;
-    trim(&columns->key.data);
-    trim(&columns->value.data);
+    if (!columns->reused) {
+        trim(&columns->key.data);
+        trim(&columns->value.data);
+    }
     if (!columns->views) return true;
     return finish_views(columns, &columns->key) && finish_views(columns, &columns->value);
 }

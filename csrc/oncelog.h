@@ -215,6 +215,7 @@ typedef struct ol_columns {
     int64_t count;
     int64_t capacity;
     bool views;
+    bool reused; /* has served before, and its memory will again */
     int64_t *offsets;
     int64_t *timestamps;
     int8_t *timestamp_types;
