@@ -5,9 +5,12 @@ Each native module asserts that its struct has the size of the dtype it uses.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 # A batch header, as a scan finds it; struct ol_header.
 HEADER_DTYPE: Final = np.dtype(
@@ -55,3 +58,32 @@ PRODUCER_DTYPE: Final = np.dtype(
         ("current_txn_first_offset", np.int64),
     ]
 )
+
+
+class Row(NamedTuple):
+    """A header row as Python numbers: one call takes them all out of the array."""
+
+    position: int
+    size: int
+    base_offset: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    last_offset_delta: int
+    record_count: int
+    base_sequence: int
+    partition_leader_epoch: int
+    crc: int
+    coordinator_epoch: int
+    attributes: int
+    producer_epoch: int
+    control_type: int
+    magic: int
+    crc_ok: int
+
+
+assert Row._fields == HEADER_DTYPE.names
+
+
+def rows_of(rows: NDArray[np.void]) -> list[Row]:
+    return [Row._make(row) for row in rows.tolist()]

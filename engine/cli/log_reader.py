@@ -17,6 +17,7 @@ import numpy as np
 
 from ..base import disk
 from ..base.errors import BatchError, CorruptRecordError, TruncatedBatchError
+from ..base.rows import Row
 from ..segment import batch
 from ..segment.batch import Attributes, Codec, ControlType
 from .output import plural
@@ -53,26 +54,10 @@ class LogRequest(NamedTuple):
     check_crc: bool
 
 
-class Batch(NamedTuple):
-    """One row of a scan as Python values; fields in the order of HEADER_DTYPE."""
+class Batch(Row):
+    """One row of a scan as Python values."""
 
-    position: int
-    size: int
-    base_offset: int
-    base_timestamp: int
-    max_timestamp: int
-    producer_id: int
-    last_offset_delta: int
-    record_count: int
-    base_sequence: int
-    partition_leader_epoch: int
-    crc: int
-    coordinator_epoch: int
-    attributes: int
-    producer_epoch: int
-    control_type: int
-    magic: int
-    crc_ok: int
+    __slots__ = ()
 
     @property
     def last_offset(self) -> int:

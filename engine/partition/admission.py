@@ -18,7 +18,7 @@ from ..base.errors import (
     InvalidTimestampError,
     RecordTooLargeError,
 )
-from ..base.rows import HEADER_DTYPE
+from ..base.rows import Row, rows_of
 from ..log.log import LogOptions
 from ..segment.batch import Attributes, Codec, decode, restamp, rewrite, scan
 from ..segment.compression import decompressor
@@ -59,35 +59,6 @@ class PartitionOptions(NamedTuple):
     compression: Codec | None = None  # None keeps the producer's
     producer_id_expiration_ms: int = DAY_MS
     is_synced_on_roll: bool = False  # durability="fsync": no segment may survive one before it
-
-
-class Row(NamedTuple):
-    """A header row as Python numbers: one call takes them all out of the array."""
-
-    position: int
-    size: int
-    base_offset: int
-    base_timestamp: int
-    max_timestamp: int
-    producer_id: int
-    last_offset_delta: int
-    record_count: int
-    base_sequence: int
-    partition_leader_epoch: int
-    crc: int
-    coordinator_epoch: int
-    attributes: int
-    producer_epoch: int
-    control_type: int
-    magic: int
-    crc_ok: int
-
-
-assert Row._fields == HEADER_DTYPE.names
-
-
-def rows_of(rows: NDArray[np.void]) -> list[Row]:
-    return [Row._make(row) for row in rows.tolist()]
 
 
 class Admitted(NamedTuple):

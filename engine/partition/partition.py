@@ -35,7 +35,7 @@ from ..log.swap import to_swap
 from ..segment.batch import scan_prefix
 from ..segment.segment import next_offset_of
 from .aborted import AbortedTransactions
-from .admission import CONTROL, TRANSACTIONAL, Admitted, Origin, PartitionOptions, Row, admit
+from .admission import CONTROL, TRANSACTIONAL, Admitted, Origin, PartitionOptions, admit
 from .leader_epochs import LeaderEpochs
 from .producer_state import ProducerState
 from .reading import Fetched, Isolation, PartitionReader, Window
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from ..base.disk import Disk
+    from ..base.rows import Row
     from ..segment.names import TopicPartition
     from ..segment.segment import Segment
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ..base.rows import Row
     from ..log.log import Log
-    from .admission import Row
 
 ABORT: Final = int(ControlType.ABORT)
 NOTHING_ABORTED: Final = np.empty(0, ABORTED_DTYPE)
