@@ -6,6 +6,7 @@ the segments and the bound of its isolation level once, and goes on with those.
 
 from __future__ import annotations
 
+import abc
 import enum
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -56,7 +57,7 @@ class Fetched(NamedTuple):
     log_start_offset: int
 
 
-class PartitionReader:
+class PartitionReader(abc.ABC):
     """The reading half of a partition."""
 
     key: TopicPartition
@@ -66,16 +67,16 @@ class PartitionReader:
     _disk: Disk | None
 
     @property
-    def log_end_offset(self) -> int:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def log_end_offset(self) -> int: ...
 
     @property
-    def high_watermark(self) -> int:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def high_watermark(self) -> int: ...
 
     @property
-    def last_stable_offset(self) -> int:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def last_stable_offset(self) -> int: ...
 
     def upper_bound(self, isolation: Isolation) -> int:
         if isolation is Isolation.READ_COMMITTED:

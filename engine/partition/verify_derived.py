@@ -15,6 +15,7 @@ epochs        the epoch that covers an offset is that of its batch
 
 from __future__ import annotations
 
+import abc
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
@@ -54,7 +55,7 @@ def last_offsets(rows: Rows) -> NDArray[np.int64]:
     return offsets
 
 
-class IndexCheck:
+class IndexCheck(abc.ABC):
     """Entries of a fixed size that rise; the subclass holds them against the batches."""
 
     suffix: ClassVar[str]
@@ -115,9 +116,9 @@ class IndexCheck:
             self.entries = self.entries[:slot]
             self.is_unusable = True
 
+    @abc.abstractmethod
     def disorder(self) -> NDArray[np.bool_]:
         """Which entries break the order of their file."""
-        raise NotImplementedError
 
     def tell_missing(self, log_bytes: int) -> None:
         if self.is_missing and log_bytes and self.partition.has_neighbours:

@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
 from oncelog._native.batch import Encoder
 from oncelog.base import disk
 from oncelog.cli import log_reader
-from oncelog.cli.main import cli
 from oncelog.segment.batch import (
     Attributes,
     ControlType,
@@ -36,6 +34,7 @@ from ..golden_cases import (
     seen,
 )
 from ..terminal import on_terminal
+from .running import Command
 
 START = 1794787200000  # 2026-11-16T00:00Z
 ONCELOG = [sys.executable, "-m", "oncelog"]
@@ -54,17 +53,8 @@ TAMPERED = {
 }
 
 
-def run(*arguments: str | Path) -> Result:
-    result = CliRunner().invoke(cli, ["inspect", *map(str, arguments)])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
-
-
-def document(*arguments: str | Path, code: int = 0) -> dict[str, Any]:
-    result = run("--json", *arguments)
-    assert result.exit_code == code, result.output
-    found: dict[str, Any] = json.loads(result.stdout)
-    return found
+COMMAND = Command("inspect")
+run, document = COMMAND.run, COMMAND.document
 
 
 def as_bytes(fields: dict[str, Any], name: str) -> bytes | None:

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import struct
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from click.testing import CliRunner
-
-from oncelog.cli.main import cli
 
 from ..golden_cases import CASES, GOLDEN, expected
 from ..terminal import on_terminal
+from .running import Command
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from click.testing import Result
 
 ONCELOG = [sys.executable, "-m", "oncelog"]
 MIXED = GOLDEN / "txn-mixed/data/mixed-0"
@@ -35,17 +31,8 @@ ENTRIES = [
 ]
 
 
-def run(*arguments: str | Path) -> Result:
-    result = CliRunner().invoke(cli, ["inspect", *map(str, arguments)])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
-
-
-def document(*arguments: str | Path, code: int = 0) -> dict[str, Any]:
-    result = run("--json", *arguments)
-    assert result.exit_code == code, result.output
-    found: dict[str, Any] = json.loads(result.stdout)
-    return found
+COMMAND = Command("inspect")
+run, document = COMMAND.run, COMMAND.document
 
 
 @pytest.fixture

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 import struct
 import sys
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from click.testing import CliRunner
 
-from oncelog.cli.main import cli
 from oncelog.partition.verify import verify
 from oncelog.segment.batch import ControlType, encode, encode_marker, scan
 from oncelog.segment.segment import SegmentOptions
@@ -21,12 +18,12 @@ from oncelog.segment.segment import SegmentOptions
 from ..golden_cases import CASES, GOLDEN
 from ..partition.histories import History
 from ..terminal import on_terminal
+from .running import Command
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from click.testing import Result
 
 ONCELOG = [sys.executable, "-m", "oncelog"]
 FIRST, SECOND, THIRD, LAST = (f"{base:020d}" for base in (0, 231, 468, 704))
@@ -46,17 +43,8 @@ KILLED = {
 }
 
 
-def run(*arguments: str | Path) -> Result:
-    result = CliRunner().invoke(cli, ["verify", *map(str, arguments)])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
-
-
-def document(*arguments: str | Path, code: int = 0) -> dict[str, Any]:
-    result = run("--json", *arguments)
-    assert result.exit_code == code, result.output
-    found: dict[str, Any] = json.loads(result.stdout)
-    return found
+COMMAND = Command("verify")
+run, document = COMMAND.run, COMMAND.document
 
 
 def hashes(path: Path) -> dict[str, str]:
