@@ -20,6 +20,9 @@ OWNERS = (
     "engine/segment/txn_index.py",
     "engine/partition/producer_snapshot.py",
     "engine/log/checkpoint.py",
+    "engine/broker/metadata_log.py",
+    "engine/broker/txn_records.py",
+    "engine/broker/cluster_metadata.py",
 )
 HEAD = """# Format
 

@@ -1,4 +1,4 @@
-"""Builds docs/reference/ from the code: the commands as click knows them, the errors as they are raised.
+"""Builds docs/reference/ from the code: the commands as click knows them, the errors as they are raised, the options.
 
 Run it after a change of those; a test compares the files with what this would write.
 """  # noqa: INP001
@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from oncelog.base import errors
+from oncelog.base.config import LEFT_OUT, OWNERS, Kind, Option
 from oncelog.base.errors import OncelogError
 from oncelog.cli.main import cli
 
@@ -139,7 +140,59 @@ def build_errors() -> str:
     return "\n".join(["# Errors", "", MADE + ERRORS_NOTES, head, *rows, ""])
 
 
-DOCUMENTS = {"cli.md": build_cli, "errors.md": build_errors}
+OPTIONS_NOTES = """
+Names, types, defaults and limits are those of Apache Kafka 4.3; a test compares them with Kafka's own. Two defaults
+are ours: a consumer's `isolation.level`, and `node.id`, which Kafka has none for. An option is given by its
+name with dots (`{"segment.bytes": 1 << 20}`) or as a keyword argument (`segment_bytes=1 << 20`), its value as Python's or
+as Kafka's text (`"true"`, `"delete,compact"`). An unknown name or a value outside the limits raises `InvalidConfigError`.
+"""
+TITLES = {
+    "topic": "Topics",
+    "broker": "Brokers",
+    "producer": "Producers",
+    "consumer": "Consumers",
+}
+
+
+def default_of(option: Option) -> str:
+    """A default as a table shows it; the largest numbers mean that there is no limit."""
+    if option.default is None:
+        return "none"
+    if option.kind is Kind.DOUBLE and option.default > 1:
+        return "no limit"
+    if option.kind in (Kind.INT, Kind.LONG) and option.default in (2**31 - 1, 2**63 - 1):
+        return "no limit"
+    text = option.text(option.default)
+    return f"`{text}`" if text else "empty"
+
+
+def limits_of(option: Option) -> str:
+    """The limits, without those that the type has by itself."""
+    if option.kind not in (Kind.SHORT, Kind.INT, Kind.LONG):
+        return option.limits
+    low = "" if option.minimum is None else f"from {option.minimum}"
+    high = "" if option.maximum in (None, 2**31 - 1) else f"to {option.maximum}"
+    also = ", ".join(f"or {value}" for value in option.also)
+    return " ".join(part for part in (low, high, also) if part)
+
+
+def build_options() -> str:
+    """reference/options.md"""
+    parts = ["# Options", MADE + OPTIONS_NOTES.rstrip()]
+    for owner, table in OWNERS.items():
+        rows = [
+            f"| `{option.name}` | {option.kind.value} | {default_of(option)} | {limits_of(option)} | {option.doc} |"
+            for option in sorted(table.values(), key=lambda option: option.name)
+        ]
+        head = "| option | type | default | allowed | means |\n|---|---|---|---|---|"
+        parts += [f"## {TITLES[owner]}", "\n".join([head, *rows])]
+    reasons = [f"| `{name}` | {reason} |" for name, reason in sorted(LEFT_OUT.items())]
+    head = "| option of Kafka | why it is refused |\n|---|---|"
+    parts += ["## Without a meaning here", "\n".join([head, *reasons])]
+    return "\n\n".join(parts) + "\n"
+
+
+DOCUMENTS = {"cli.md": build_cli, "errors.md": build_errors, "options.md": build_options}
 
 if __name__ == "__main__":
     for name, build in DOCUMENTS.items():

@@ -33,18 +33,18 @@ _MAP_FAILED: Final = ctypes.c_void_p(-1).value
 
 
 class _Pages:
-    """A read-only mapping; unmapped with the last array that lies over it.
+    """A mapping; unmapped with the last array that lies over it.
 
     mmap.mmap would keep a duplicate of the descriptor, and a broker's directory has more files than a process
     may have open.
     """
 
-    def __init__(self, address: int, size: int) -> None:
+    def __init__(self, address: int, size: int, *, is_read_only: bool) -> None:
         self.__array_interface__ = {
             "version": 3,
             "shape": (size,),
             "typestr": "|u1",
-            "data": (address, True),
+            "data": (address, is_read_only),
         }
         self._unmap = functools.partial(_libc().munmap, address, size)
 
@@ -73,13 +73,21 @@ def map_file(path: Path) -> memoryview | bytes:
 
 def map_descriptor(descriptor: int, size: int) -> memoryview | bytes:
     """The first ``size`` bytes of an open file, mapped read-only; the descriptor is not kept."""
-    if not size:
-        return b""
-    address = _libc().mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
+    return _map(descriptor, 0, size, mmap.PROT_READ) if size else b""
+
+
+def _map(descriptor: int, position: int, size: int, protection: int) -> memoryview:
+    address = _libc().mmap(None, size, protection, mmap.MAP_SHARED, descriptor, position)
     if address == _MAP_FAILED:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
-    return np.asarray(_Pages(address, size)).data
+    is_read_only = not protection & mmap.PROT_WRITE
+    return np.asarray(_Pages(address, size, is_read_only=is_read_only)).data
+
+
+def read_descriptor(descriptor: int, position: int, size: int) -> bytes:
+    """Bytes of an open file, copied; fewer where it ends."""
+    return os.pread(descriptor, size, position)
 
 
 def file_size(descriptor: int) -> int:
@@ -105,6 +113,43 @@ def read_file(path: Path) -> bytes:
         return b"".join(parts)
     finally:
         os.close(descriptor)
+
+
+def read_at(path: Path, position: int, size: int) -> bytes:
+    """Up to ``size`` bytes of a file at a position, without mapping what its writer may cut off meanwhile."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.pread(descriptor, size, position)
+    finally:
+        os.close(descriptor)
+
+
+def open_to_read(path: Path) -> int:
+    """A descriptor for reading; whoever takes it closes it with close_read()."""
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+
+def close_read(descriptor: int) -> None:
+    os.close(descriptor)
+
+
+def is_held(descriptor: int) -> bool:
+    """Whether somebody, in this process or another, holds the file through Disk.hold()."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    return False
+
+
+def file_identity(path: Path) -> tuple[int, int, int] | None:
+    """Tells whether a name still stands for the same file, unchanged: device, inode, time of change. None for none."""
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino, status.st_mtime_ns
 
 
 def list_files(directory: Path, *, sized: str | tuple[str, ...] = "") -> dict[str, int]:
@@ -140,15 +185,20 @@ class Disk:
     def close(self, descriptor: int) -> None:
         os.close(descriptor)
 
+    def duplicate(self, descriptor: int) -> int:
+        """A descriptor of one's own for an open file: it stays good when the other is closed."""
+        return os.dup(descriptor)
+
     def write(self, descriptor: int, data: Buffer, position: int) -> None:
         """Writes all of ``data`` at a position, or raises."""
+        written = os.pwrite(descriptor, data, position)
         view = memoryview(data)
-        while view:
-            written = os.pwrite(descriptor, view, position)
+        while written < view.nbytes:
             if not written:
                 raise OSError(errno.EIO, "the disk takes no more bytes and gives no reason")
             view = view[written:]
             position += written
+            written = os.pwrite(descriptor, view, position)
 
     def truncate(self, descriptor: int, size: int) -> None:
         """Sets a file's size; what is added reads as zeros."""
@@ -198,6 +248,23 @@ class Disk:
 
     def make_directory(self, path: Path) -> None:
         os.makedirs(path, exist_ok=True)
+
+    def remove_directory(self, path: Path) -> None:
+        """Removes an empty directory; one that is not there is no error."""
+        with contextlib.suppress(FileNotFoundError):
+            os.rmdir(path)
+
+    def map_to_write(self, descriptor: int, position: int, size: int) -> memoryview:
+        """A part of a file, mapped to be written. The caller has written it once: a page of a hole would have to be
+        found when it is first stored to, and where the disk is full that is a signal and not an error."""
+        return _map(descriptor, position, size, mmap.PROT_READ | mmap.PROT_WRITE)
+
+    def hold(self, descriptor: int) -> None:
+        """Marks an open file as somebody's until it is closed, or its holder ends: is_held() tells.
+
+        Unlike a record lock it belongs to the opened file, so that readers in the same process see it too.
+        """
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def shorten(self, path: Path, size: int) -> None:
         """Cuts a file that readers may have mapped.

@@ -175,6 +175,62 @@ class UnknownTopicOrPartitionError(OncelogError):
     advice = "List the topics to see what there is"
 
 
+class NotLeaderOrFollowerError(OncelogError):
+    """This broker does not serve the partition at present."""
+
+    code = 6
+    remedy = Remedy.RETRY
+    advice = "Ask again who leads the partition"
+
+
+class RequestTimedOutError(OncelogError):
+    """No answer in time: whether the request was carried out cannot be known."""
+
+    code = 7
+    remedy = Remedy.RETRY
+    took_effect: ClassVar[bool | None] = None
+    advice = "Call again: an idempotent producer does not write twice"
+
+
+class BufferExhaustedError(RequestTimedOutError):
+    """The producer's buffer stayed full for max.block.ms: the record was not taken."""
+
+    took_effect = False
+    advice = "Send more slowly, or raise buffer.memory or max.block.ms"
+
+
+class OffsetMetadataTooLargeError(OncelogError):
+    """The remark that goes with a committed offset is too long."""
+
+    code = 12
+    remedy = Remedy.FIX
+    advice = "Shorten it, or raise the broker's offset.metadata.max.bytes"
+
+
+class CoordinatorLoadInProgressError(OncelogError):
+    """The coordinator still reads its state from the log."""
+
+    code = 14
+    remedy = Remedy.RETRY
+    advice = "Call again in a moment: it is being loaded"
+
+
+class CoordinatorNotAvailableError(OncelogError):
+    """There is no coordinator, or it cannot write its state, at present."""
+
+    code = 15
+    remedy = Remedy.RETRY
+    advice = "Look the coordinator up again and repeat the call"
+
+
+class NotCoordinatorError(OncelogError):
+    """Another broker coordinates this group or transactional id."""
+
+    code = 16
+    remedy = Remedy.RETRY
+    advice = "Look the coordinator up again and repeat the call there"
+
+
 class InvalidTopicError(OncelogError):
     """A topic name that Kafka does not allow."""
 
@@ -183,12 +239,136 @@ class InvalidTopicError(OncelogError):
     advice = "Use 1 to 249 of ASCII letters, digits, '.', '_' and '-'"
 
 
+class NotEnoughReplicasError(OncelogError):
+    """Fewer replicas in sync than min.insync.replicas asks for; nothing was written."""
+
+    code = 19
+    remedy = Remedy.RETRY
+    advice = "Wait for replicas to return, or lower min.insync.replicas"
+
+
+class IllegalGenerationError(OncelogError):
+    """A commit from a group generation that has ended: the partitions may be another member's now."""
+
+    code = 22
+    remedy = Remedy.ABORT
+    advice = "Abort the transaction if there is one, poll to join again, and repeat the work from the committed offsets"
+
+
+class InconsistentGroupProtocolError(OncelogError):
+    """The member has no protocol in common with the others of its group."""
+
+    code = 23
+    remedy = Remedy.FIX
+    advice = "Give all members of a group the same protocol type and one assignor that all know"
+
+
+class InvalidGroupIdError(OncelogError):
+    """A group id that cannot be used."""
+
+    code = 24
+    remedy = Remedy.FIX
+    advice = "Give a group id of at least one character"
+
+
+class UnknownMemberIdError(OncelogError):
+    """The group does not know this member: it was removed, most often because it polled too late."""
+
+    code = 25
+    remedy = Remedy.ABORT
+    advice = "Abort the transaction if there is one, poll to join again, and poll within max.poll.interval.ms"
+
+
+class InvalidSessionTimeoutError(OncelogError):
+    """A session timeout outside of what the broker allows."""
+
+    code = 26
+    remedy = Remedy.FIX
+    advice = (
+        "Keep session.timeout.ms between the broker's group.min.session.timeout.ms and "
+        "group.max.session.timeout.ms"
+    )
+
+
+class RebalanceInProgressError(OncelogError):
+    """The group is sharing out its partitions anew."""
+
+    code = 27
+    remedy = Remedy.RETRY
+    advice = "Poll to join again, then repeat the call"
+
+
+class InvalidCommitOffsetSizeError(OncelogError):
+    """A commit of more offsets than one batch can hold."""
+
+    code = 28
+    remedy = Remedy.FIX
+    advice = "Commit fewer offsets at a time, or raise max.message.bytes"
+
+
+class UnsupportedVersionError(OncelogError):
+    """Bytes or a request of a version that is newer than what is known here."""
+
+    code = 35
+    remedy = Remedy.FIX
+    advice = "Use a newer oncelog"
+
+
+class TopicAlreadyExistsError(OncelogError):
+    """There is a topic of this name already."""
+
+    code = 36
+    remedy = Remedy.FIX
+    advice = "Use it as it is, choose another name, or delete it first"
+
+
+class InvalidPartitionsError(OncelogError):
+    """A partition count that is not possible: below one, or not above the present count."""
+
+    code = 37
+    remedy = Remedy.FIX
+    advice = "Give a count of at least one; partitions can be added, never taken away"
+
+
+class InvalidReplicationFactorError(OncelogError):
+    """A replication factor that this broker cannot provide."""
+
+    code = 38
+    remedy = Remedy.FIX
+    advice = "Use 1, or -1 for the default: an embedded log has one replica"
+
+
+class InvalidConfigError(OncelogError):
+    """An option that does not exist, or a value that it does not allow."""
+
+    code = 40
+    remedy = Remedy.FIX
+    advice = "docs/reference/options.md lists every option with its limits"
+
+
+class InvalidRequestError(OncelogError):
+    """A request whose parts do not fit together."""
+
+    code = 42
+    remedy = Remedy.FIX
+    advice = "Change the arguments as the sentence says"
+
+
 class OutOfOrderSequenceError(OncelogError):
     """A producer's batch does not follow the last one that the log has."""
 
     code = 45
     remedy = Remedy.ABORT
     advice = "Records before it were lost or refused: abort, and send them again in order"
+
+
+class DuplicateSequenceError(OncelogError):
+    """A batch that the log has already, although it no longer remembers at which offset."""
+
+    code = 46
+    remedy = Remedy.FIX
+    took_effect = True
+    advice = "The records are in the log: treat the send as done"
 
 
 class InvalidProducerEpochError(OncelogError):
@@ -205,6 +385,30 @@ class InvalidTxnStateError(OncelogError):
     code = 48
     remedy = Remedy.ABORT
     advice = "Abort the transaction and begin a new one"
+
+
+class InvalidProducerIdMappingError(OncelogError):
+    """The coordinator has another producer id, or none any more, for this transactional id."""
+
+    code = 49
+    remedy = Remedy.ABORT
+    advice = "Abort the transaction: the producer then takes a new producer id by itself"
+
+
+class InvalidTransactionTimeoutError(OncelogError):
+    """transaction.timeout.ms is not positive, or larger than the broker allows."""
+
+    code = 50
+    remedy = Remedy.FIX
+    advice = "Lower transaction.timeout.ms, or raise the broker's transaction.max.timeout.ms"
+
+
+class ConcurrentTransactionsError(OncelogError):
+    """The transactional id's last transaction is still being completed."""
+
+    code = 51
+    remedy = Remedy.RETRY
+    advice = "Call again in a moment: its markers are being written"
 
 
 class TransactionCoordinatorFencedError(OncelogError):
@@ -224,12 +428,162 @@ class KafkaStorageError(OncelogError):
     advice = "Check the disk, then open the directory again: recovery decides what was written"
 
 
+class UnknownProducerIdError(OutOfOrderSequenceError):
+    """The log no longer knows this producer: its records were deleted, or it was idle for too long."""
+
+    code = 59
+    remedy = Remedy.ABORT
+    advice = "Abort, and send the records again: the producer starts a new sequence"
+
+
+class GroupNotEmptyError(OncelogError):
+    """The group has members."""
+
+    code = 68
+    remedy = Remedy.FIX
+    advice = "Stop its consumers first, and wait until their sessions have ended"
+
+
+class GroupIdNotFoundError(OncelogError):
+    """There is no such group."""
+
+    code = 69
+    remedy = Remedy.FIX
+    advice = "List the groups to see what there is"
+
+
+class FencedLeaderEpochError(OncelogError):
+    """The caller's leader epoch is older than the partition's."""
+
+    code = 74
+    remedy = Remedy.RETRY
+    advice = (
+        "Ask again who leads the partition, and check that the offset still holds the same record"
+    )
+
+
+class UnknownLeaderEpochError(OncelogError):
+    """The caller's leader epoch is newer than the partition's."""
+
+    code = 75
+    remedy = Remedy.RETRY
+    advice = "Call again in a moment: this broker has yet to hear of the new leader"
+
+
+class MemberIdRequiredError(OncelogError):
+    """The member must join again under the id that it was given."""
+
+    code = 79
+    remedy = Remedy.RETRY
+    advice = "Join again with the member id of this error"
+
+    def __init__(self, what: str, *, member_id: str = "") -> None:
+        super().__init__(what)
+        self.member_id = member_id
+
+
+class GroupMaxSizeReachedError(OncelogError):
+    """The group has as many members as it may have."""
+
+    code = 81
+    remedy = Remedy.FIX
+    advice = "Stop a member, or raise the broker's group.max.size"
+
+
+class FencedInstanceIdError(OncelogError):
+    """Another member took over this group.instance.id."""
+
+    code = 82
+    remedy = Remedy.REOPEN
+    advice = "Give each running member a group.instance.id of its own"
+
+
+class ElectionNotNeededError(OncelogError):
+    """The partition has the leader that was asked for."""
+
+    code = 84
+    remedy = Remedy.RETRY
+    advice = "Nothing is left to do"
+
+
+class GroupSubscribedToTopicError(OncelogError):
+    """The group still reads this topic."""
+
+    code = 86
+    remedy = Remedy.FIX
+    advice = "Unsubscribe its consumers from the topic first"
+
+
+class UnstableOffsetCommitError(OncelogError):
+    """An open transaction is about to commit this offset."""
+
+    code = 88
+    remedy = Remedy.RETRY
+    advice = "Call again once the transaction has ended"
+
+
+class ProducerFencedError(OncelogError):
+    """A newer producer opened this transactional id, or its transaction timed out."""
+
+    code = 90
+    remedy = Remedy.REOPEN
+    advice = "Close this producer; open a new one only if no other is meant to work in its place"
+
+
+class UnknownTopicIdError(OncelogError):
+    """No topic has this id: it was deleted, or deleted and made anew."""
+
+    code = 100
+    remedy = Remedy.RETRY
+    advice = "Look the topic up by its name again"
+
+
 class InconsistentTopicIdError(OncelogError):
     """partition.metadata names another topic id than the one expected."""
 
     code = 103
     remedy = Remedy.STOP
     advice = "The directory belongs to another topic of the same name"
+
+
+class TransactionalIdNotFoundError(OncelogError):
+    """The coordinator has never heard of this transactional id, or has forgotten it."""
+
+    code = 105
+    remedy = Remedy.FIX
+    advice = "List the transactions to see which ids there are"
+
+
+class UnreleasedInstanceIdError(OncelogError):
+    """The group.instance.id belongs to a member that has not left yet."""
+
+    code = 111
+    remedy = Remedy.RETRY
+    advice = "Call again once that member has left"
+
+
+class StaleMemberEpochError(OncelogError):
+    """The member's epoch is not the group's."""
+
+    code = 113
+    remedy = Remedy.RETRY
+    advice = "Call again once the member has heard of its new epoch"
+
+
+class TransactionAbortableError(OncelogError):
+    """The transaction cannot go on, its producer can."""
+
+    code = 120
+    remedy = Remedy.ABORT
+    advice = "Abort the transaction and begin it again"
+
+
+class InvalidRegularExpressionError(OncelogError):
+    """A pattern that is no regular expression."""
+
+    code = 128
+    remedy = Remedy.FIX
+    advice = "Correct the pattern at the place that the sentence names"
 
 
 class UnexpectedAppendOffsetError(OncelogError):
@@ -272,3 +626,44 @@ class ClosedError(OncelogError):
 
     remedy = Remedy.FIX
     advice = "Open the directory again"
+
+
+class IllegalStateError(OncelogError):
+    """Calls in a wrong order, such as a commit without a begin."""
+
+    remedy = Remedy.FIX
+    advice = "Change the order of the calls as the sentence says"
+
+
+class NoOffsetForPartitionError(OncelogError):
+    """A partition that a consumer has no position in, and no policy to find one."""
+
+    remedy = Remedy.FIX
+    advice = "Seek to an offset first, or set auto_offset_reset to 'earliest' or 'latest'"
+
+
+class LogTruncationError(OffsetOutOfRangeError):
+    """The log was cut below a consumer's position and written anew from there on.
+
+    ``offset`` is the first one that may differ from what was read.
+    """
+
+    advice = "Seek to the named offset, and undo what came of the records from there on"
+
+    def __init__(self, what: str, *, offset: int = -1) -> None:
+        super().__init__(what)
+        self.offset = offset
+
+
+class WakeupError(OncelogError):
+    """Somebody called wakeup() while a consumer was polling, or was about to."""
+
+    remedy = Remedy.RETRY
+    advice = "Nothing is lost: poll again, or close the consumer"
+
+
+class TransactionAbortedError(OncelogError):
+    """A record that was not sent before its transaction was aborted, and never will be."""
+
+    remedy = Remedy.RETRY
+    advice = "Send it again in a new transaction"
