@@ -10,11 +10,19 @@
 #include <stdint.h>
 #include <string.h>
 
-static inline void ol_copy(uint8_t *restrict to, const uint8_t *restrict from, size_t size) {
+static inline __attribute__((always_inline)) void
+ol_copy(uint8_t *restrict to, const uint8_t *restrict from, size_t size) {
     if (size >= 16) {
         size_t last = size - 16;
         size_t at = 0;
-        for (; at + 64 <= size; at += 64) memcpy(to + at, from + at, 64);
+        for (; at + 64 <= size;
+             at += 64) { /* as one copy of 64 some compilers make it `rep movs` */
+            memcpy(to + at, from + at, 16);
+            memcpy(to + at + 16, from + at + 16, 16);
+            memcpy(to + at + 32, from + at + 32, 16);
+            memcpy(to + at + 48, from + at + 48, 16);
+            __asm__("" : "+r"(at)); /* or they see a memmove, and call it */
+        }
         for (; at < last; at += 16) memcpy(to + at, from + at, 16);
         memcpy(to + last, from + last, 16);
     } else if (size >= 8) {

@@ -6,15 +6,11 @@
 #include <string.h>
 
 #include "copy.h"
-#include "oncelog.h"
-#include "varint.h"
+#include "record.h"
 
-/* Length, attributes, timestamp delta, offset delta, key length: with this many bytes ahead the
- * start of a record is read without looking at the end. */
-enum { RECORD_START_MAX = 5 + 1 + 10 + 5 + 5, VIEW_BYTES = 16, VIEW_INLINE_MAX = 12 };
+enum { VIEW_BYTES = 16, VIEW_INLINE_MAX = 12 };
 /* Marks a view into the column's own data; its number is known only when all windows are. */
 enum { OWN_DATA = -1 };
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
 
 /* ---------------------------------------------------------------- columns */
 
@@ -207,218 +203,32 @@ bool ol_columns_finish(ol_columns *columns) {
     return finish_views(columns, &columns->key) && finish_views(columns, &columns->value);
 }
 
-/* ---------------------------------------------------------------- one record */
-
-typedef struct fields {
-    int64_t timestamp_delta;
-    int32_t offset_delta;
-    int32_t key_size;
-    int32_t value_size;
-    int32_t header_count;
-    const uint8_t *key;
-    const uint8_t *value;
-    const uint8_t *headers;
-    const uint8_t *end;
-} fields;
-
-#define BAD(sentence)     \
-    do {                  \
-        *what = sentence; \
-        return NULL;      \
-    } while (0)
-
-/* Reads one record up to its headers. Returns the place of its first header, NULL with *what else. */
-ALWAYS_INLINE const uint8_t *read_fields(fields *record, const uint8_t *at, const uint8_t *end,
-                                         const char **what) {
-    int32_t body;
-    if (__builtin_expect(end - at >= RECORD_START_MAX, 1)) {
-        if (!(at = ol_varint_near(at, &body))) BAD("record length is a varint longer than 5 bytes");
-        if (body < 0 || body > end - at) BAD("record length reaches past the batch");
-        record->end = at + body;
-        at++;
-        if (!(at = ol_varlong_near(at, &record->timestamp_delta)))
-            BAD("timestamp delta is longer than 10 bytes");
-        if (!(at = ol_varint_near(at, &record->offset_delta)))
-            BAD("offset delta is longer than 5 bytes");
-        if (!(at = ol_varint_near(at, &record->key_size))) BAD("key length is longer than 5 bytes");
-        if (at > record->end) BAD("record is shorter than its fields");
-    } else {
-        if (!(at = ol_varint_read(at, end, &body))) BAD("record length is cut off or too long");
-        if (body < 1 || body > end - at) BAD("record length reaches past the batch");
-        record->end = at + body;
-        at++;
-        if (!(at = ol_varlong_read(at, record->end, &record->timestamp_delta)))
-            BAD("timestamp delta is cut off or too long");
-        if (!(at = ol_varint_read(at, record->end, &record->offset_delta)))
-            BAD("offset delta is cut off or too long");
-        if (!(at = ol_varint_read(at, record->end, &record->key_size)))
-            BAD("key length is cut off or too long");
-    }
-    record->key = at;
-    if (record->key_size >= 0) {
-        if (record->key_size > record->end - at) BAD("key reaches past the record");
-        at += record->key_size;
-    } else if (record->key_size != -1) {
-        BAD("key length is negative");
-    }
-    if (!(at = ol_varint_read(at, record->end, &record->value_size)))
-        BAD("value length is cut off or too long");
-    record->value = at;
-    if (record->value_size >= 0) {
-        if (record->value_size > record->end - at) BAD("value reaches past the record");
-        at += record->value_size;
-    } else if (record->value_size != -1) {
-        BAD("value length is negative");
-    }
-    if (record->end - at == 1 &&
-        *at == 0) { /* nearly always: the last byte says that there are none */
-        record->header_count = 0;
-        return record->headers = at + 1;
-    }
-    if (!(at = ol_varint_read(at, record->end, &record->header_count)))
-        BAD("header count is cut off or too long");
-    if (record->header_count < 0) BAD("header count is negative");
-    if (record->header_count > (record->end - at) / 2) BAD("more headers than the record can hold");
-    record->headers = at;
-    return at;
-}
-
-static const uint8_t *read_header(ol_slice *key, ol_slice *value, const uint8_t *at,
-                                  const uint8_t *end, const char **what) {
-    int32_t size;
-    if (!(at = ol_varint_read(at, end, &size))) BAD("header key length is cut off or too long");
-    if (size < 0) BAD("header key is null");
-    if (size > end - at) BAD("header key reaches past the record");
-    *key = (ol_slice){at, size};
-    at += size;
-    if (!(at = ol_varint_read(at, end, &size))) BAD("header value length is cut off or too long");
-    if (size < -1) BAD("header value length is negative");
-    *value = (ol_slice){at, size};
-    if (size > 0) {
-        if (size > end - at) BAD("header value reaches past the record");
-        at += size;
-    }
-    return at;
-}
-
-/* Offsets inside a batch rise and do not pass its last one; compaction leaves gaps. */
-ALWAYS_INLINE bool offset_in_order(const ol_header *header, int64_t last_delta,
-                                   const fields *record) {
-    return record->offset_delta > last_delta && record->offset_delta <= header->last_offset_delta;
-}
-static const char out_of_order[] = "offset deltas do not rise or pass the batch's last";
-static const char bytes_left[] =
-    "bytes are left over after the last record: the record count is too low";
-static const char longer_than_fields[] = "record length disagrees with its fields";
-
-static ol_status bad_record(ol_fault *fault, int32_t index, const char *what) {
-    fault->record = index;
-    return ol_fail(fault, OL_E_RECORD, what);
-}
-
-ALWAYS_INLINE int64_t record_timestamp(const ol_header *header, int64_t delta) {
-    if (header->attributes & OL_ATTR_LOG_APPEND_TIME) return header->max_timestamp;
-    return (int64_t)((uint64_t)header->base_timestamp + (uint64_t)delta);
-}
-
-/* A count that the bytes cannot hold is refused before anything is allocated for it. */
-static ol_status check_counts(const ol_header *header, size_t size, ol_fault *fault) {
-    if (header->base_offset < 0) return ol_fail(fault, OL_E_HEADER, "base offset is negative");
-    if (header->last_offset_delta < 0)
-        return ol_fail(fault, OL_E_HEADER, "last offset delta is negative");
-    if (header->base_offset > INT64_MAX - header->last_offset_delta - 1)
-        return ol_fail(fault, OL_E_HEADER, "offsets pass 2^63");
-    if (header->record_count < 0) return ol_fail(fault, OL_E_HEADER, "record count is negative");
-    if ((uint64_t)header->record_count * OL_RECORD_BYTES_MIN > size)
-        return ol_fail(fault, OL_E_RECORD, "record count is more than the batch can hold");
-    return OL_OK;
-}
-
-ol_status ol_records_check(const ol_header *header, const uint8_t *payload, size_t size,
-                           ol_fault *fault) {
-    fault->position = header->position;
-    fault->base_offset = header->base_offset;
-    fault->record = -1;
-    ol_status status = check_counts(header, size, fault);
-    if (status != OL_OK) return status;
-    const uint8_t *at = payload, *end = payload + size;
-    const char *what = NULL;
-    int64_t last_delta = -1;
-    for (int32_t index = 0; index < header->record_count; index++) {
-        fields record;
-        if (!(at = read_fields(&record, at, end, &what))) return bad_record(fault, index, what);
-        for (int32_t i = 0; i < record.header_count; i++) {
-            ol_slice key, value;
-            if (!(at = read_header(&key, &value, at, record.end, &what)))
-                return bad_record(fault, index, what);
-        }
-        if (at != record.end) return bad_record(fault, index, longer_than_fields);
-        if (!offset_in_order(header, last_delta, &record))
-            return bad_record(fault, index, out_of_order);
-        last_delta = record.offset_delta;
-    }
-    if (at != end) return ol_fail(fault, OL_E_RECORD, bytes_left);
-    return OL_OK;
-}
-
-ol_status ol_record_next(ol_record *out, const ol_header *header, const uint8_t *payload,
-                         size_t size, size_t *position) {
-    fields record;
-    const char *what;
-    if (*position >= size || !read_fields(&record, payload + *position, payload + size, &what))
-        return OL_E_RECORD;
-    out->offset = header->base_offset + record.offset_delta;
-    out->timestamp = record_timestamp(header, record.timestamp_delta);
-    out->key = (ol_slice){record.key, record.key_size};
-    out->value = (ol_slice){record.value, record.value_size};
-    out->header_count = record.header_count;
-    out->headers = record.headers;
-    out->end = record.end;
-    out->size = (int32_t)(record.end - (payload + *position));
-    *position = (size_t)(record.end - payload);
-    return OL_OK;
-}
-
-int64_t ol_records_refused(const ol_header *header, const uint8_t *payload, size_t size,
-                           bool key_needed, int64_t timestamp_min, int64_t timestamp_max,
-                           int32_t *bad, int64_t capacity) {
-    int64_t count = 0;
-    size_t position = 0;
-    ol_record record;
-    for (int32_t index = 0; index < header->record_count; index++) {
-        if (ol_record_next(&record, header, payload, size, &position) != OL_OK) break;
-        if ((key_needed && record.key.size < 0) || record.timestamp < timestamp_min ||
-            record.timestamp > timestamp_max) {
-            if (count < capacity) bad[count] = index;
-            count++;
-        }
-    }
-    return count;
-}
-
-ol_status ol_record_header_next(ol_record *record, ol_slice *key, ol_slice *value) {
-    const char *what;
-    const uint8_t *at = read_header(key, value, record->headers, record->end, &what);
-    if (!at) return OL_E_RECORD;
-    record->headers = at;
-    return OL_OK;
-}
-
 /* ---------------------------------------------------------------- one payload into columns */
+
+/* Two numbers of 32 bits, the first one first in memory. */
+ALWAYS_INLINE uint64_t pair(uint32_t first, uint32_t second) {
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    return (uint64_t)first << 32 | second;
+#else
+    return first | (uint64_t)second << 32;
+#endif
+}
 
 ALWAYS_INLINE void put_view(uint8_t *view, const uint8_t *data, int32_t size, int32_t window,
                             int64_t offset) {
-    if (size <= VIEW_INLINE_MAX) {
-        memset(view, 0, VIEW_BYTES);
+    uint64_t words[2] = {0, 0};
+    if (__builtin_expect(size <= VIEW_INLINE_MAX, 0)) {
+        memcpy(view, words, VIEW_BYTES);
         memcpy(view, &size, 4);
         ol_copy(view + 4, data, (size_t)size);
-    } else {
-        int32_t offset32 = (int32_t)offset;
-        memcpy(view, &size, 4);
-        memcpy(view + 4, data, 4);
-        memcpy(view + 8, &window, 4);
-        memcpy(view + 12, &offset32, 4);
+        return;
     }
+    uint32_t start;
+    memcpy(&start, data, 4);
+    words[0] = pair((uint32_t)size, start);
+    words[1] = pair((uint32_t)window, (uint32_t)offset);
+    memcpy(view, words, 8);
+    memcpy(view + 8, words + 1, 8);
 }
 
 typedef struct target {
@@ -426,38 +236,47 @@ typedef struct target {
     int32_t window_index;
 } target;
 
-ALWAYS_INLINE bool put_value(ol_columns *columns, ol_binary *binary, int64_t index,
-                             const uint8_t *data, int32_t size, bool views, const target *into) {
-    if (__builtin_expect(size < 0, 0)) {
-        if (!mark_null(binary, index, columns->capacity)) return false;
-        size = 0;
-    }
-    if (views && into->window) {
-        put_view(binary->views + VIEW_BYTES * index, data, size, into->window_index,
-                 data - into->window);
-        return true;
-    }
-    size_t at = binary->data.size;
-    ol_copy(binary->data.data + at, data, (size_t)size);
-    binary->data.size = at + (size_t)size;
-    if (views)
-        put_view(binary->views + VIEW_BYTES * index, data, size, into->window_index, (int64_t)at);
-    else
-        binary->offsets[index + 1] = (int32_t)binary->data.size;
-    return true;
+/* Where the values of one column go while a batch is decoded. Locals of the loop: what it stores are
+ * bytes, which for all that a compiler knows may lie in the columns themselves. */
+typedef struct sink {
+    ol_binary *binary;
+    uint8_t *views;
+    int32_t *offsets;
+    uint8_t *data;
+    size_t size;           /* of data so far */
+    const uint8_t *window; /* views: where the payload's window starts; NULL: copy into data */
+    int32_t window_index;
+} sink;
+
+ALWAYS_INLINE sink sink_of(ol_binary *binary, const target *into) {
+    return (sink){
+        binary,       binary->views,     binary->offsets, binary->data.data, binary->data.size,
+        into->window, into->window_index};
 }
 
-static ol_status put_headers(ol_columns *columns, const fields *record, const uint8_t **place,
-                             int32_t index, ol_fault *fault) {
+ALWAYS_INLINE void put_value(sink *to, int64_t slot, const uint8_t *data, int32_t size, bool views,
+                             bool in_place) {
+    if (views && in_place) {
+        put_view(to->views + VIEW_BYTES * slot, data, size, to->window_index, data - to->window);
+        return;
+    }
+    ol_copy(to->data + to->size, data, (size_t)size);
+    if (views) put_view(to->views + VIEW_BYTES * slot, data, size, OWN_DATA, (int64_t)to->size);
+    to->size += (size_t)size;
+    if (!views) to->offsets[slot + 1] = (int32_t)to->size;
+}
+
+static ol_status put_headers(ol_columns *columns, int32_t count, const uint8_t **place,
+                             const uint8_t *end, int32_t index, ol_fault *fault) {
     const char *what = NULL;
     const uint8_t *at = *place;
     ol_binary *keys = &columns->header_key, *values = &columns->header_value;
-    if (!reserve_headers(columns, record->header_count)) return no_memory(fault);
-    if (columns->header_count + record->header_count > INT32_MAX)
+    if (!reserve_headers(columns, count)) return no_memory(fault);
+    if (columns->header_count + count > INT32_MAX)
         return ol_fail(fault, OL_E_TOO_LARGE, "more headers than an Arrow list can address");
-    for (int32_t i = 0; i < record->header_count; i++) {
+    for (int32_t i = 0; i < count; i++) {
         ol_slice key, value;
-        if (!(at = read_header(&key, &value, at, record->end, &what)))
+        if (!(at = read_header(&key, &value, at, end, &what)))
             return bad_record(fault, index, what);
         int64_t slot = columns->header_count;
         /* One byte more: an empty first name needs an address, too. */
@@ -488,49 +307,104 @@ static ol_status put_headers(ol_columns *columns, const fields *record, const ui
     return OL_OK;
 }
 
-ALWAYS_INLINE ol_status fill(const ol_decoder *decoder, ol_columns *columns, const uint8_t *payload,
-                             size_t size, const target *into, bool views, bool ranged,
-                             ol_fault *fault) {
+static ol_status skip_headers(int32_t count, const uint8_t **place, const uint8_t *end,
+                              int32_t index, ol_fault *fault) {
+    const char *what = NULL;
+    ol_slice key, value;
+    for (int32_t i = 0; i < count; i++)
+        if (!(*place = read_header(&key, &value, *place, end, &what)))
+            return bad_record(fault, index, what);
+    return OL_OK;
+}
+
+/* While a batch is decoded, which takes time but little memory, the one behind it is fetched: its checksum
+ * needs all of it at once. Nothing, where that is not the next of the batches wanted, or too large for the
+ * caches. */
+enum { PREFETCH_MAX = 64 << 10 };
+
+static size_t prefetch_distance(const ol_decoder *decoder) {
     const ol_header *header = &decoder->header;
+    int64_t row = decoder->next + 1,
+            left = (int64_t)decoder->size - header->position - header->size;
+    if (row >= decoder->batch_count || (decoder->visible && !decoder->visible[row])) return 0;
+    return header->size <= PREFETCH_MAX && header->size <= left ? (size_t)header->size : 0;
+}
+
+ALWAYS_INLINE void prefetch(const uint8_t *at, size_t ahead) {
+    uintptr_t there = (uintptr_t)at + ahead; /* a number: the second line may lie past the buffer */
+    __builtin_prefetch((const void *)there);
+    __builtin_prefetch((const void *)(there + 64));
+}
+
+ALWAYS_INLINE ol_status fill(const ol_decoder *decoder, ol_columns *columns, const uint8_t *payload,
+                             size_t size, const target *into, bool views, bool in_place,
+                             bool ranged, ol_fault *fault) {
+    const ol_header header = decoder->header;
     const uint8_t *at = payload, *end = payload + size;
     const char *what = NULL;
-    int64_t last_delta = -1, slot = columns->count;
-    for (int32_t index = 0; index < header->record_count; index++) {
+    sink keys = sink_of(&columns->key, into), values = sink_of(&columns->value, into);
+    int64_t *offsets = columns->offsets, *timestamps = columns->timestamps;
+    int32_t *header_starts = columns->header_starts;
+    int32_t headers = (int32_t)columns->header_count;
+    int64_t last_delta = -1, last_size = -1, slot = columns->count;
+    size_t ahead = in_place ? prefetch_distance(decoder) : 0;
+    shape known = {.size = 0};
+    for (int32_t index = 0; index < header.record_count; index++) {
         fields record;
-        if (!(at = read_fields(&record, at, end, &what))) return bad_record(fault, index, what);
-        if (!offset_in_order(header, last_delta, &record))
+        if (ahead) prefetch(at, ahead);
+        if (!(at = read_next(&record, &known, &last_size, at, end, &what)))
+            return bad_record(fault, index, what);
+        if (!offset_in_order(&header, last_delta, &record))
             return bad_record(fault, index, out_of_order);
         last_delta = record.offset_delta;
-        int64_t offset = header->base_offset + record.offset_delta;
+        int64_t offset = header.base_offset + record.offset_delta;
         bool wanted = !ranged || (offset >= decoder->start_offset && offset < decoder->end_offset);
         if (__builtin_expect(record.header_count != 0, 0)) {
-            if (wanted) {
-                ol_status status = put_headers(columns, &record, &at, index, fault);
-                if (status != OL_OK) return status;
-            } else {
-                ol_slice key, value;
-                for (int32_t i = 0; i < record.header_count; i++)
-                    if (!(at = read_header(&key, &value, at, record.end, &what)))
-                        return bad_record(fault, index, what);
-            }
+            const uint8_t *place = at; /* a copy, so that the loop's own stays in a register */
+            ol_status status =
+                wanted ? put_headers(columns, record.header_count, &place, record.end, index, fault)
+                       : skip_headers(record.header_count, &place, record.end, index, fault);
+            if (status != OL_OK) return status;
+            at = place;
+            headers = (int32_t)columns->header_count;
         }
         if (at != record.end) return bad_record(fault, index, longer_than_fields);
+        at = next_record(&record);
         if (!wanted) continue;
-        columns->offsets[slot] = offset;
-        columns->timestamps[slot] = record_timestamp(header, record.timestamp_delta);
-        if (!put_value(columns, &columns->key, slot, record.key, record.key_size, views, into) ||
-            !put_value(columns, &columns->value, slot, record.value, record.value_size, views,
-                       into))
-            return no_memory(fault);
-        slot++;
-        columns->header_starts[slot] = (int32_t)columns->header_count;
+        offsets[slot] = offset;
+        timestamps[slot] = record_timestamp(&header, record.timestamp_delta);
+        if (__builtin_expect((record.key_size | record.value_size) < 0, 0)) {
+            if ((record.key_size < 0 && !mark_null(keys.binary, slot, columns->capacity)) ||
+                (record.value_size < 0 && !mark_null(values.binary, slot, columns->capacity)))
+                return no_memory(fault);
+            record.key_size &= ~(record.key_size >> 31); /* null is empty, with a mark */
+            record.value_size &= ~(record.value_size >> 31);
+        }
+        put_value(&keys, slot, record.key, record.key_size, views, in_place);
+        put_value(&values, slot, record.value, record.value_size, views, in_place);
+        header_starts[++slot] = headers;
     }
     if (at != end) return ol_fail(fault, OL_E_RECORD, bytes_left);
     memset(columns->timestamp_types + columns->count,
-           (header->attributes & OL_ATTR_LOG_APPEND_TIME) != 0, (size_t)(slot - columns->count));
+           (header.attributes & OL_ATTR_LOG_APPEND_TIME) != 0, (size_t)(slot - columns->count));
     columns->count = slot;
+    columns->key.data.size = keys.size;
+    columns->value.data.size = values.size;
     return OL_OK;
 }
+
+/* Each way on its own: a function that holds all of them is too large for a compiler to do any of them well. */
+#define FILL(name, views, in_place, ranged)                                                  \
+    static __attribute__((noinline)) ol_status name(                                         \
+        const ol_decoder *decoder, ol_columns *columns, const uint8_t *payload, size_t size, \
+        const target *into, ol_fault *fault) {                                               \
+        return fill(decoder, columns, payload, size, into, views, in_place, ranged, fault);  \
+    }
+FILL(fill_views, true, true, false)
+FILL(fill_views_range, true, true, true)
+FILL(fill_copied_views, true, false, true)
+FILL(fill_copied, false, false, false)
+FILL(fill_copied_range, false, false, true)
 
 /* A window that reaches the batch, started anew where 31 bits would not. */
 static bool window_for(ol_columns *columns, const uint8_t *from, const uint8_t *to, target *into) {
@@ -572,12 +446,14 @@ static ol_status decode_payload(ol_decoder *decoder, ol_columns *columns, const 
     }
     bool ranged = header->base_offset < decoder->start_offset ||
                   header->base_offset + header->last_offset_delta >= decoder->end_offset;
-    if (columns->views)
-        status = ranged ? fill(decoder, columns, payload, size, &into, true, true, fault)
-                        : fill(decoder, columns, payload, size, &into, true, false, fault);
+    if (!columns->views)
+        status = ranged ? fill_copied_range(decoder, columns, payload, size, &into, fault)
+                        : fill_copied(decoder, columns, payload, size, &into, fault);
+    else if (!in_place)
+        status = fill_copied_views(decoder, columns, payload, size, &into, fault);
     else
-        status = ranged ? fill(decoder, columns, payload, size, &into, false, true, fault)
-                        : fill(decoder, columns, payload, size, &into, false, false, fault);
+        status = ranged ? fill_views_range(decoder, columns, payload, size, &into, fault)
+                        : fill_views(decoder, columns, payload, size, &into, fault);
     if (status == OL_OK) {
         decoder->bytes += (int64_t)size;
         decoder->next++;

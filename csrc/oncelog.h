@@ -79,6 +79,8 @@ enum {
     OL_ATTR_CONTROL = 0x20,
     OL_ATTR_DELETE_HORIZON = 0x40,
 
+    OL_CONTROL_ABORT = 0,
+    OL_CONTROL_COMMIT = 1,
     OL_CONTROL_NONE = -1,       /* a data batch */
     OL_CONTROL_UNREADABLE = -2, /* a control batch whose key cannot be read */
 };
@@ -399,6 +401,8 @@ typedef enum ol_verdict {
     OL_DUPLICATE,    /* of one of the last five batches */
     OL_OUT_OF_ORDER, /* a gap, older than those five, or a new epoch that does not start at zero */
     OL_FENCED,       /* an epoch older than the one known */
+    OL_OLD_COORDINATOR,  /* a marker of a coordinator that was replaced */
+    OL_OPEN_TRANSACTION, /* a plain batch of a producer that has a transaction open */
 } ol_verdict;
 
 ol_producers *ol_producers_new(void);
@@ -423,6 +427,10 @@ int64_t ol_producers_first_open_beside(const ol_producers *table, int64_t produc
 ol_verdict ol_sequence_check(const ol_producers *table, int64_t producer_id, int16_t epoch,
                              int32_t base_sequence, int32_t record_count, bool known_from_start,
                              int64_t *duplicate_of);
+/* What a leader answers to any batch: of a client (is_client) the sequence is judged, of a coordinator
+ * the epoch alone. bumps_epoch: producers bump their epoch with every transaction. */
+ol_verdict ol_producers_judge(const ol_producers *table, const ol_header *row, bool is_client,
+                              bool bumps_epoch, int64_t *duplicate_of);
 /* Takes batches that are in the log into account, without judging them. `aborted` has room for one
  * entry a row and gets the transactions that end in an ABORT. */
 ol_status ol_producers_replay(ol_producers *table, const ol_header *rows, int64_t row_count,
@@ -584,5 +592,26 @@ ol_status ol_arrow_header_range(const ol_arrow_records *records, int64_t start, 
                                 int64_t *first, int64_t *items, int64_t *starts, int64_t *ends);
 /* Bytes of all values, where that is known without visiting each; else 0. */
 int64_t ol_column_bytes_hint(const ol_column *column);
+
+/* ---------------------------------------------------------------- partitions of keys */
+
+/* Java's hash of a key. */
+int32_t ol_murmur2(const uint8_t *data, size_t size);
+/* The partition of a key, as Java's and librdkafka's (murmur2_random) producers choose it. */
+int32_t ol_key_partition(const uint8_t *key, size_t size, int32_t partition_count);
+/* The same for many; a key of size -1 is null and belongs to null_partition. */
+void ol_key_partitions(const ol_slice *keys, int64_t count, int32_t partition_count,
+                       int32_t null_partition, int32_t *out);
+
+/* ---------------------------------------------------------------- numbers shared between processes */
+
+/* One aligned number in a mapping that others read. What was stored before is seen before it, on every CPU. */
+static inline void ol_shared_store(int64_t *place, int64_t value) {
+    __atomic_store_n(place, value, __ATOMIC_RELEASE);
+}
+
+static inline int64_t ol_shared_load(const int64_t *place) {
+    return __atomic_load_n(place, __ATOMIC_ACQUIRE);
+}
 
 #endif

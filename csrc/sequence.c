@@ -260,6 +260,34 @@ ol_verdict ol_sequence_check(const ol_producers *table, int64_t producer_id, int
     return base_sequence == expected ? OL_ACCEPT : OL_OUT_OF_ORDER;
 }
 
+/* A marker of an old epoch comes from a producer that was replaced. Where every transaction bumps the
+ * epoch, its marker's must be above the known one; the same marker again, with nothing open, is harmless. */
+static ol_verdict judge_marker(const ol_producer *entry, const ol_header *row, bool bumps_epoch) {
+    bool is_open = entry->txn_first_offset >= 0;
+    if (row->producer_epoch < entry->epoch) return OL_FENCED;
+    if (bumps_epoch && row->producer_epoch == entry->epoch && is_open) return OL_FENCED;
+    return row->coordinator_epoch < entry->coordinator_epoch ? OL_OLD_COORDINATOR : OL_ACCEPT;
+}
+
+ol_verdict ol_producers_judge(const ol_producers *table, const ol_header *row, bool is_client,
+                              bool bumps_epoch, int64_t *duplicate_of) {
+    if (row->producer_id < 0) return OL_ACCEPT;
+    const ol_producer *entry = ol_producers_find(table, row->producer_id);
+    if (row->attributes & OL_ATTR_CONTROL)
+        return entry ? judge_marker(entry, row, bumps_epoch) : OL_ACCEPT;
+    bool is_transactional = row->attributes & OL_ATTR_TRANSACTIONAL;
+    ol_verdict verdict = OL_ACCEPT;
+    if (is_client)
+        verdict =
+            ol_sequence_check(table, row->producer_id, row->producer_epoch, row->base_sequence,
+                              row->record_count, bumps_epoch && is_transactional, duplicate_of);
+    else if (row->producer_epoch < (entry ? entry->epoch : OL_NO_EPOCH))
+        verdict = OL_FENCED;
+    if (verdict != OL_ACCEPT) return verdict;
+    bool is_open = entry && entry->txn_first_offset >= 0;
+    return is_open && !is_transactional ? OL_OPEN_TRANSACTION : OL_ACCEPT;
+}
+
 /* ---------------------------------------------------------------- replay */
 
 static ol_status replay_marker(ol_producers *table, const ol_header *row, ol_aborted *aborted,
@@ -271,7 +299,7 @@ static ol_status replay_marker(ol_producers *table, const ol_header *row, ol_abo
     entry->txn_first_offset = -1;
     entry->coordinator_epoch = row->coordinator_epoch;
     entry->last_timestamp = row->max_timestamp;
-    if (first_offset < 0 || row->control_type != 0) return OL_OK;
+    if (first_offset < 0 || row->control_type != OL_CONTROL_ABORT) return OL_OK;
     int64_t next_open = ol_producers_first_open(table);
     int64_t stable = next_open < 0 ? (int64_t)((uint64_t)row->base_offset + 1) : next_open;
     aborted[(*aborted_count)++] =
@@ -287,7 +315,8 @@ ol_status ol_producers_replay(ol_producers *table, const ol_header *rows, int64_
         if (row->producer_id < 0) continue;
         if (row->attributes & OL_ATTR_CONTROL) {
             /* Only ABORT and COMMIT concern a producer; others are the controller's. */
-            if (row->control_type != 0 && row->control_type != 1) continue;
+            if (row->control_type != OL_CONTROL_ABORT && row->control_type != OL_CONTROL_COMMIT)
+                continue;
             ol_status status = replay_marker(table, row, aborted, aborted_count);
             if (status != OL_OK) return status;
             continue;

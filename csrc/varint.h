@@ -9,12 +9,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Each is a handful of instructions in the middle of a hot loop, which only looks large to a compiler. */
+#define OL_VARINT_INLINE static inline __attribute__((always_inline))
+
 enum { OL_VARINT_MAX = 5, OL_VARLONG_MAX = 10 };
 
-static inline int32_t ol_unzigzag32(uint32_t value) {
+OL_VARINT_INLINE int32_t ol_unzigzag32(uint32_t value) {
     return (int32_t)((value >> 1) ^ (0u - (value & 1)));
 }
-static inline int64_t ol_unzigzag64(uint64_t value) {
+OL_VARINT_INLINE int64_t ol_unzigzag64(uint64_t value) {
     return (int64_t)((value >> 1) ^ (0ull - (value & 1)));
 }
 static inline uint32_t ol_zigzag32(int32_t value) {
@@ -24,7 +27,7 @@ static inline uint64_t ol_zigzag64(int64_t value) {
     return ((uint64_t)value << 1) ^ (uint64_t)(value >> 63);
 }
 
-static inline const uint8_t *ol_varint_near(const uint8_t *at, int32_t *out) {
+OL_VARINT_INLINE const uint8_t *ol_varint_near(const uint8_t *at, int32_t *out) {
     uint32_t value = at[0];
     if (value < 0x80) {
         *out = ol_unzigzag32(value);
@@ -46,7 +49,7 @@ static inline const uint8_t *ol_varint_near(const uint8_t *at, int32_t *out) {
     return NULL;
 }
 
-static inline const uint8_t *ol_varlong_near(const uint8_t *at, int64_t *out) {
+OL_VARINT_INLINE const uint8_t *ol_varlong_near(const uint8_t *at, int64_t *out) {
     uint64_t value = at[0];
     if (value < 0x80) {
         *out = ol_unzigzag64(value);

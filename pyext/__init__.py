@@ -4,9 +4,12 @@ from importlib.util import find_spec as _find_spec
 
 MODULES = (
     "abort_filter",
+    "accumulator",
     "batch",
     "checksum",
     "compaction",
+    "offsets",
+    "published",
     "records",
     "segment",
     "sequence",

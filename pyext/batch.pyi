@@ -19,6 +19,9 @@ def scan_prefix(
     check_crc: bool = True,
     file: str = "",
 ) -> tuple[NDArray[np.void], int, BatchError | None]: ...
+def span(
+    rows: NDArray[np.void], lowest: int, highest: int
+) -> tuple[int, int, int, int, int, bool]: ...
 def restamp(
     buffer: Buffer,
     position: int = 0,

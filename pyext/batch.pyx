@@ -7,7 +7,7 @@ Fails   with oncelog.base.errors types that name file, position, offset and reco
 Layout  engine/segment/batch.py
 """
 cimport cython
-from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_FromStringAndSize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.memoryview cimport PyMemoryView_FromMemory
@@ -20,12 +20,12 @@ from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
 from oncelog_c cimport (
     OL_ATTR_CODEC, OL_BATCH_FULL, OL_COMPRESSED, OL_E_RECORD, OL_HEADER_BYTES, OL_OK, PyBUF_READ, Py_IsInitialized, ArrowArray,
-    ArrowArrayStream, ArrowSchema, check, decompressed, fault_error, ol_arrow_array, ol_arrow_bind,
+    ArrowArrayStream, ArrowSchema, check, decompressed, fault_error, hold_rows, ol_arrow_array, ol_arrow_bind,
     ol_arrow_header_range, ol_arrow_records, ol_arrow_schema, ol_arrow_timestamps, ol_block, ol_bytes,
     ol_bytes_reserve, ol_column_bytes_hint, ol_column_slices, ol_columns, ol_columns_finish, ol_columns_new,
     ol_columns_release, ol_decode, ol_decode_payload, ol_decoder, ol_encode, ol_encode_close, ol_encoder,
-    ol_encoder_free, ol_encoder_init, ol_fault, ol_header, ol_header_read, ol_header_restamp, ol_scan, ol_slice,
-    ol_status, pin, pinned_data, pinned_size,
+    ol_encoder_free, ol_encoder_init, ol_fault, ol_header, ol_header_read, ol_header_restamp, ol_last_offset, ol_scan,
+    ol_slice, ol_status, pin, pinned_data, pinned_size,
 )
 
 import numpy as np
@@ -108,6 +108,36 @@ def scan_prefix(buffer, Py_ssize_t position=0, *, int64_t bytes_max=-1, bint che
     cdef ol_fault fault
     rows = _scan(buffer, position, bytes_max, check_crc, check_crc, &end, &status, &fault)
     return rows, end, None if status == OL_OK else fault_error(&fault, file)
+
+
+def span(rows, int64_t lowest, int64_t highest):
+    """(first position, end position, first offset, next offset, attributes of all taken together, in order) of header
+    rows: one look instead of many at single fields, each of which takes numpy longer than a small batch.
+
+    They are in order if their offsets rise from ``lowest`` on and do not pass ``highest``.
+    """
+    cdef Py_buffer view
+    cdef const ol_header *headers
+    cdef Py_ssize_t row, count = len(rows)
+    cdef int64_t expected = lowest
+    cdef int16_t attributes = 0
+    cdef bint in_order = True
+    if not count:
+        raise ValueError("no rows have no span")
+    hold_rows(rows, HEADER_DTYPE, &view, PyBUF_SIMPLE)
+    try:
+        headers = <const ol_header *>view.buf
+        for row in range(count):
+            if (headers[row].base_offset < expected or headers[row].last_offset_delta < 0
+                    or headers[row].base_offset > highest - headers[row].last_offset_delta):
+                in_order = False
+                break
+            attributes |= headers[row].attributes
+            expected = ol_last_offset(headers + row) + 1
+        return (headers[0].position, headers[count - 1].position + headers[count - 1].size, headers[0].base_offset,
+                expected, attributes, in_order)
+    finally:
+        PyBuffer_Release(&view)
 
 
 def restamp(buffer, Py_ssize_t position=0, *, base_offset=None, partition_leader_epoch=None, attributes=None,

@@ -48,6 +48,7 @@ cdef extern from "oncelog.h" nogil:
         OL_ATTR_TRANSACTIONAL
         OL_ATTR_CONTROL
         OL_ATTR_DELETE_HORIZON
+        OL_CONTROL_ABORT
 
     ctypedef struct ol_header:
         int64_t position
@@ -68,6 +69,7 @@ cdef extern from "oncelog.h" nogil:
         int8_t magic
         int8_t crc_ok
 
+    int64_t ol_last_offset(const ol_header *header)
     ol_status ol_header_read(ol_header *header, const uint8_t *base, size_t size, size_t position,
                              c_bool check_crc, ol_fault *fault)
     ol_status ol_scan(ol_header *rows, size_t capacity, size_t *count, const uint8_t *base, size_t size,
@@ -243,6 +245,8 @@ cdef extern from "oncelog.h" nogil:
         OL_DUPLICATE
         OL_OUT_OF_ORDER
         OL_FENCED
+        OL_OLD_COORDINATOR
+        OL_OPEN_TRANSACTION
 
     ol_producers *ol_producers_new()
     void ol_producers_free(ol_producers *table)
@@ -258,6 +262,8 @@ cdef extern from "oncelog.h" nogil:
     int64_t ol_producers_first_open_beside(const ol_producers *table, int64_t producer_id)
     ol_verdict ol_sequence_check(const ol_producers *table, int64_t producer_id, int16_t epoch, int32_t base_sequence,
                                  int32_t record_count, c_bool known_from_start, int64_t *duplicate_of)
+    ol_verdict ol_producers_judge(const ol_producers *table, const ol_header *row, c_bool is_client,
+                                  c_bool bumps_epoch, int64_t *duplicate_of)
     ol_status ol_producers_replay(ol_producers *table, const ol_header *rows, int64_t row_count, ol_aborted *aborted,
                                   int64_t *aborted_count)
 
@@ -333,6 +339,14 @@ cdef extern from "oncelog.h" nogil:
     ol_status ol_arrow_header_range(const ol_arrow_records *records, int64_t start, int64_t count, int64_t *first,
                                     int64_t *items, int64_t *starts, int64_t *ends)
     int64_t ol_column_bytes_hint(const ol_column *column)
+
+    int32_t ol_murmur2(const uint8_t *data, size_t size)
+    int32_t ol_key_partition(const uint8_t *key, size_t size, int32_t partition_count)
+    void ol_key_partitions(const ol_slice *keys, int64_t count, int32_t partition_count, int32_t null_partition,
+                           int32_t *out)
+
+    void ol_shared_store(int64_t *place, int64_t value)
+    int64_t ol_shared_load(const int64_t *place)
 
 
 cdef inline object fault_error(const ol_fault *fault, str file):

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
-"""Records as Python values, one by one.
+"""Records as Python values, one by one or many at a time.
 Room    wraps the record readers of csrc/decode.c: no files, no codecs, no policy.
 Borrow  an iterator pins its buffer; records are copies and outlive it.
 GIL     released while a batch is proven sound; held while its records become objects.
@@ -20,7 +20,8 @@ import numpy as np
 
 
 @cython.final
-@cython.freelist(512)
+@cython.no_gc  # it refers to bytes and text alone, so that no cycle can pass through it, and a list of many is no
+@cython.freelist(512)  # work for the collector
 cdef class Record:
     """One record as Python values; headers are (str, bytes or None) pairs."""
     cdef readonly str topic
@@ -133,6 +134,41 @@ cdef class RecordIterator:
         return self
 
     def __next__(self):
+        cdef Record record = self._next_record()
+        if record is None:
+            raise StopIteration
+        return record
+
+    def take(self, Py_ssize_t count):
+        """The next records, ``count`` at most; none at all once they have come to their end.
+
+        Records before a batch that cannot be read are given out first. The next call raises, and so does every one
+        after it.
+        """
+        cdef list taken = []
+        cdef Record record
+        try:
+            while count > 0:
+                record = self._next_record()
+                if record is None:
+                    break
+                taken.append(record)
+                count -= 1
+        except Exception:
+            if not taken:
+                raise
+        return taken
+
+    @property
+    def is_done(self):
+        """Nothing is left to be given out; batches that are masked do not count."""
+        while (self._at >= self._size and self._masked and self._next < self._positions.shape[0]
+               and not self._visible[self._next]):
+            self._next += 1
+        return self._at >= self._size and self._next >= self._positions.shape[0]
+
+    cdef Record _next_record(self):
+        """The next record, or None."""
         cdef ol_record fields
         cdef Record record
         cdef object payload
@@ -140,6 +176,8 @@ cdef class RecordIterator:
             while self._at >= self._size:
                 if self._busy:
                     raise RuntimeError("the iterator is in use by another thread")
+                if self._next >= self._positions.shape[0]:
+                    return None
                 self._busy = True
                 try:
                     self._open_next()
@@ -163,7 +201,7 @@ cdef class RecordIterator:
         return record
 
     cdef int _open_next(self) except -1:
-        """Opens the next wanted batch, or raises StopIteration."""
+        """Opens the next batch, or passes by it where it is not wanted."""
         cdef ol_fault fault
         cdef ol_status status
         cdef const uint8_t *base = pinned_data(self._held)
@@ -171,8 +209,6 @@ cdef class RecordIterator:
         cdef size_t size = pinned_size(self._held)
         self._payload = None
         self._size = self._at = 0
-        if self._next >= self._positions.shape[0]:
-            raise StopIteration
         if self._masked and not self._visible[self._next]:
             self._next += 1
             return 0

@@ -2,19 +2,23 @@
 """What a segment does with bytes: index search and growth, validation and stamping of appends.
 Room    wraps csrc/index.c and the append side of csrc/{header,decode}.c: no files; mappings come in as buffers.
 Borrow  buffers are pinned for the call.
-GIL     released over batches; a search is shorter than the switch.
+GIL     released over batches of NOGIL_BYTES or more; less, and a search, is shorter than the switch.
 Fails   with oncelog.base.errors types that name position, offset and record.
 Layout  engine/segment/offset_index.py, engine/segment/time_index.py
 """
 cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport (
+    PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer,
+)
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
 from oncelog_c cimport (
-    OL_ATTR_CODEC, OL_HEADER_BYTES, OL_OFFSET_ENTRY_BYTES, OL_OK, OL_TIME_ENTRY_BYTES, check, decompressed,
-    hold_rows, ol_batches_stamp, ol_fault, ol_header, ol_index_rows, ol_index_state, ol_offset_index_find,
-    ol_offset_index_find_position, ol_records_check, ol_records_refused, ol_seek, ol_status, ol_time_index_find, pin,
-    pinned_data, pinned_size,
+    OL_ATTR_CODEC, OL_ATTR_CONTROL, OL_ATTR_TRANSACTIONAL, OL_CONTROL_ABORT, OL_HEADER_BYTES, OL_OFFSET_ENTRY_BYTES, OL_OK, OL_TIME_ENTRY_BYTES, check,
+    decompressed, hold_rows, ol_batches_stamp, ol_fault, ol_header, ol_header_read, ol_index_rows, ol_index_state,
+    ol_last_offset, ol_offset_index_find, ol_offset_index_find_position, ol_records_check, ol_records_refused, ol_seek,
+    ol_status, ol_time_index_find, pin, pinned_data, pinned_size,
 )
 
 from oncelog.base.rows import HEADER_DTYPE
@@ -23,6 +27,7 @@ assert HEADER_DTYPE.itemsize == sizeof(ol_header)
 
 cdef enum:
     REFUSED_MAX = 4096  # indices that one error lists; Kafka lists all, a person reads the first
+    NOGIL_BYTES = 4096  # checked in about the time that another thread takes to get the GIL
 
 
 cdef int _within(object held, int64_t count, int64_t width) except -1:
@@ -118,16 +123,197 @@ cdef class IndexState:
         cdef Py_buffer view
         cdef Py_ssize_t count = len(rows)
         cdef int64_t made = 0, timed = 0
-        cdef bytes offsets = PyBytes_FromStringAndSize(NULL, OL_OFFSET_ENTRY_BYTES * count)
-        cdef bytes times = PyBytes_FromStringAndSize(NULL, OL_TIME_ENTRY_BYTES * count)
-        cdef uint8_t *offset_data = <uint8_t *>PyBytes_AS_STRING(offsets)
-        cdef uint8_t *time_data = <uint8_t *>PyBytes_AS_STRING(times)
+        cdef uint8_t offset_entry[OL_OFFSET_ENTRY_BYTES]
+        cdef uint8_t time_entry[OL_TIME_ENTRY_BYTES]
+        cdef bytes offsets, times
+        cdef uint8_t *offset_data
+        cdef uint8_t *time_data
         hold_rows(rows, HEADER_DTYPE, &view, PyBUF_SIMPLE)
-        with nogil:
-            made = ol_index_rows(&self._state, <const ol_header *>view.buf, count, base_offset, offset_data, time_data,
-                                 &timed)
-        PyBuffer_Release(&view)
+        try:
+            if count == 1:
+                made = ol_index_rows(&self._state, <const ol_header *>view.buf, 1, base_offset, offset_entry,
+                                     time_entry, &timed)
+                return ((<char *>offset_entry)[:made * OL_OFFSET_ENTRY_BYTES],
+                        (<char *>time_entry)[:timed * OL_TIME_ENTRY_BYTES])
+            offsets = PyBytes_FromStringAndSize(NULL, OL_OFFSET_ENTRY_BYTES * count)
+            times = PyBytes_FromStringAndSize(NULL, OL_TIME_ENTRY_BYTES * count)
+            offset_data = <uint8_t *>PyBytes_AS_STRING(offsets)
+            time_data = <uint8_t *>PyBytes_AS_STRING(times)
+            with nogil:
+                made = ol_index_rows(&self._state, <const ol_header *>view.buf, count, base_offset, offset_data,
+                                     time_data, &timed)
+        finally:
+            PyBuffer_Release(&view)
         return offsets[:made * OL_OFFSET_ENTRY_BYTES], times[:timed * OL_TIME_ENTRY_BYTES]
+
+
+@cython.final
+cdef class Batches:
+    """Batches on their way into a log: their header rows in memory of their own, and the span that they cover.
+
+    Stands for an array of rows wherever native code asks for one. An append of one small batch is mostly the cost
+    of its bookkeeping, and a field of a numpy row takes longer than the batch's checksum.
+    """
+    cdef ol_header _one
+    cdef ol_header *_rows
+    cdef Py_ssize_t _count
+
+    def __cinit__(self, rows=None):
+        cdef Py_buffer view
+        self._rows = &self._one
+        self._count = 1
+        if rows is None:  # check_one fills in the row
+            return
+        hold_rows(rows, HEADER_DTYPE, &view, PyBUF_SIMPLE)
+        try:
+            self._count = view.len // <Py_ssize_t>sizeof(ol_header)
+            if not self._count:
+                raise ValueError("there is no batch among the rows")
+            if self._count > 1:
+                self._rows = <ol_header *>malloc(<size_t>view.len)
+                if self._rows is NULL:
+                    raise MemoryError()
+            memcpy(self._rows, view.buf, <size_t>view.len)
+        finally:
+            PyBuffer_Release(&view)
+
+    def __init__(self, rows):
+        if rows is None:
+            raise TypeError("Batches are made of header rows")
+
+    def __dealloc__(self):
+        if self._rows is not &self._one:
+            free(self._rows)
+
+    def __len__(self):
+        return self._count
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, self._rows, self._count * <Py_ssize_t>sizeof(ol_header), 0, flags)
+
+    @property
+    def dtype(self):
+        return HEADER_DTYPE
+
+    @property
+    def nbytes(self):
+        """Of all batches together; they lie one after another."""
+        cdef Py_ssize_t row
+        cdef uint64_t total = 0
+        for row in range(self._count):
+            total += <uint64_t>self._rows[row].size
+        return total
+
+    @property
+    def base_offset(self):
+        """Of the first batch."""
+        return self._rows.base_offset
+
+    @property
+    def next_offset(self):
+        """After the last batch."""
+        return <int64_t>(<uint64_t>ol_last_offset(self._rows + self._count - 1) + 1)
+
+    @property
+    def first_timestamp(self):
+        """The largest of the first batch."""
+        return self._rows.max_timestamp
+
+    @property
+    def max_timestamp(self):
+        """The largest of all."""
+        cdef Py_ssize_t row
+        cdef int64_t found = self._rows.max_timestamp
+        for row in range(1, self._count):
+            found = max(found, self._rows[row].max_timestamp)
+        return found
+
+    @property
+    def has_abort(self):
+        """Whether an ABORT marker is among them."""
+        cdef Py_ssize_t row
+        for row in range(self._count):
+            if self._rows[row].control_type == OL_CONTROL_ABORT:
+                return True
+        return False
+
+    @property
+    def are_markers(self):
+        """Whether all are control batches."""
+        cdef Py_ssize_t row
+        for row in range(self._count):
+            if not self._rows[row].attributes & OL_ATTR_CONTROL:
+                return False
+        return True
+
+    # Of the first batch, by the names of the rows' fields.
+
+    @property
+    def last_offset_delta(self):
+        return self._rows.last_offset_delta
+
+    @property
+    def producer_id(self):
+        return self._rows.producer_id
+
+    def move(self, int64_t distance):
+        """Adds to the positions: from those in a buffer to those in the file."""
+        cdef Py_ssize_t row
+        for row in range(self._count):
+            self._rows[row].position = <int64_t>(<uint64_t>self._rows[row].position + <uint64_t>distance)
+
+
+def check_one(buffer, int64_t size_max, bint is_client, bint key_needed, int64_t timestamp_min,
+              int64_t timestamp_max):
+    """The batch of a buffer that holds exactly one, not too large and not compressed, with a right checksum, whose
+    records are sound and none of which a leader refuses; of a client, one that a client may write. None for all
+    else: scan and check_records tell what there is.
+    """
+    cdef object held = pin(buffer)
+    cdef const uint8_t *base = pinned_data(held)
+    cdef size_t size = pinned_size(held)
+    cdef Batches result = Batches.__new__(Batches)
+    cdef bint sound
+    if size_max < 0 or size > <size_t>size_max:
+        return None
+    if size < NOGIL_BYTES:
+        sound = _is_sound(&result._one, base, size, key_needed, timestamp_min, timestamp_max)
+    else:
+        with nogil:
+            sound = _is_sound(&result._one, base, size, key_needed, timestamp_min, timestamp_max)
+    return result if sound and (not is_client or _is_a_clients(&result._one)) else None
+
+
+cdef bint _is_sound(ol_header *header, const uint8_t *base, size_t size, bint key_needed, int64_t timestamp_min,
+                    int64_t timestamp_max) noexcept nogil:
+    cdef ol_fault fault
+    cdef const uint8_t *payload
+    if ol_header_read(header, base, size, 0, True, &fault) != OL_OK:
+        return False
+    if <size_t>header.size != size or not header.crc_ok or header.attributes & OL_ATTR_CODEC:
+        return False
+    payload, size = base + OL_HEADER_BYTES, size - OL_HEADER_BYTES
+    if ol_records_check(header, payload, size, &fault) != OL_OK:
+        return False
+    return (_needs_no_look(header, key_needed, timestamp_min, timestamp_max)
+            or not ol_records_refused(header, payload, size, key_needed, timestamp_min, timestamp_max, NULL, 0))
+
+
+cdef inline bint _is_a_clients(const ol_header *header) noexcept:
+    """No control records, offsets without gaps, and numbers that go together; admission names what is wrong."""
+    if header.attributes & OL_ATTR_CONTROL or header.record_count < 1:
+        return False
+    if <int64_t>header.record_count != <int64_t>header.last_offset_delta + 1:
+        return False
+    if header.producer_id < 0:
+        return not header.attributes & OL_ATTR_TRANSACTIONAL
+    return header.base_sequence >= 0
+
+
+cdef inline bint _needs_no_look(const ol_header *header, bint key_needed, int64_t timestamp_min,
+                                int64_t timestamp_max) noexcept nogil:
+    """The batch's own maximum spares the walk where nothing can be refused."""
+    return not key_needed and timestamp_min == -INT64_MAX - 1 and header.max_timestamp <= timestamp_max
 
 
 def check_records(buffer, rows, *, bint key_needed=False, int64_t timestamp_min=-INT64_MAX - 1,
@@ -172,8 +358,7 @@ cdef list _refused(object held, const ol_header *header, bint key_needed, int64_
     with nogil:
         status = ol_records_check(header, payload, size, &fault)
     check(status, &fault, file)
-    # The batch's own maximum spares the walk where nothing can be refused.
-    if not key_needed and timestamp_min == -INT64_MAX - 1 and header.max_timestamp <= timestamp_max:
+    if _needs_no_look(header, key_needed, timestamp_min, timestamp_max):
         return []
     with nogil:
         refused = ol_records_refused(header, payload, size, key_needed, timestamp_min, timestamp_max, bad, REFUSED_MAX)
@@ -193,8 +378,7 @@ def stamp(buffer, rows, int64_t next_offset, int32_t leader_epoch):
             for row in range(count):
                 if headers[row].position < 0 or headers[row].position > target.len - OL_HEADER_BYTES:
                     raise ValueError(f"row {row} lies outside the buffer")
-            with nogil:
-                ol_batches_stamp(<uint8_t *>target.buf, headers, count, next_offset, leader_epoch)
+            ol_batches_stamp(<uint8_t *>target.buf, headers, count, next_offset, leader_epoch)
         finally:
             PyBuffer_Release(&view)
     finally:

@@ -3,6 +3,7 @@ from typing import Final, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
+from oncelog._native.segment import Batches
 from oncelog.base.rows import ABORTED_DTYPE as ABORTED_DTYPE
 from oncelog.base.rows import HEADER_DTYPE as HEADER_DTYPE
 from oncelog.base.rows import PRODUCER_DTYPE as PRODUCER_DTYPE
@@ -10,6 +11,8 @@ from oncelog.base.rows import PRODUCER_DTYPE as PRODUCER_DTYPE
 ACCEPT: Final[int]
 OUT_OF_ORDER: Final[int]
 FENCED: Final[int]
+OLD_COORDINATOR: Final[int]
+OPEN_TRANSACTION: Final[int]
 
 @final
 class ProducerTable:
@@ -24,9 +27,13 @@ class ProducerTable:
         record_count: int,
         known_from_start: bool = False,
     ) -> int: ...
-    def replay(self, rows: NDArray[np.void]) -> NDArray[np.void]: ...
+    def judge(
+        self, rows: NDArray[np.void] | Batches, is_client: bool, bumps_epoch: bool
+    ) -> tuple[int, int] | None: ...
+    def replay(self, rows: NDArray[np.void] | Batches) -> NDArray[np.void]: ...
     @property
     def first_open_offset(self) -> int | None: ...
+    def transaction_of(self, producer_id: int) -> tuple[int, int] | None: ...
     def would_abort(self, producer_id: int, marker_offset: int) -> NDArray[np.void]: ...
     def get(self, producer_id: int) -> np.void | None: ...
     def remove(self, producer_id: int) -> None: ...

@@ -9,20 +9,23 @@ cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release
 from libc.stdint cimport int16_t, int32_t, int64_t
 from oncelog_c cimport (
-    OL_ACCEPT, OL_DUPLICATE, OL_FENCED, OL_OK, OL_OUT_OF_ORDER, hold_rows, ol_aborted, ol_header, ol_producer,
-    ol_producer_batch, ol_producer_last, ol_producer_note, ol_producers, ol_producers_at, ol_producers_count,
-    ol_producers_find, ol_producers_first_open, ol_producers_first_open_beside, ol_producers_free, ol_producers_new, ol_producers_open_txn,
-    ol_producers_put, ol_producers_remove, ol_producers_replay, ol_sequence_check, ol_status, ol_verdict,
+    OL_ACCEPT, OL_CONTROL_ABORT, OL_DUPLICATE, OL_FENCED, OL_OK, OL_OLD_COORDINATOR, OL_OUT_OF_ORDER, hold_rows,
+    ol_aborted, ol_header, ol_producer, ol_producer_batch, ol_producer_last, ol_producer_note, ol_producers,
+    ol_producers_at, ol_producers_count, ol_producers_find, ol_producers_first_open, ol_producers_first_open_beside,
+    ol_producers_free, ol_producers_judge, ol_producers_new, ol_producers_open_txn, ol_producers_put,
+    ol_producers_remove, ol_producers_replay, ol_sequence_check, ol_status, ol_verdict,
 )
 
 import numpy as np
 
 from oncelog.base.rows import ABORTED_DTYPE, HEADER_DTYPE, PRODUCER_DTYPE
 
-# Verdicts of ProducerTable.check; a number >= 0 is the base offset of the batch that was a duplicate.
+# Verdicts of ProducerTable; a number >= 0 is the base offset of the batch that was a duplicate.
 ACCEPT = -1
 OUT_OF_ORDER = -2
 FENCED = -3
+OLD_COORDINATOR = -4
+OPEN_TRANSACTION = -5
 
 cdef packed struct _Row:
     int64_t producer_id
@@ -36,6 +39,20 @@ cdef packed struct _Row:
 
 assert PRODUCER_DTYPE.itemsize == sizeof(_Row)
 assert ABORTED_DTYPE.itemsize == sizeof(ol_aborted)
+
+cdef object NOTHING_ABORTED = np.empty(0, ABORTED_DTYPE)
+
+
+cdef inline int64_t _number(ol_verdict verdict, int64_t duplicate_of) noexcept:
+    if verdict == OL_ACCEPT:
+        return -1
+    if verdict == OL_DUPLICATE:
+        return duplicate_of
+    if verdict == OL_OUT_OF_ORDER:
+        return -2
+    if verdict == OL_FENCED:
+        return -3
+    return -4 if verdict == OL_OLD_COORDINATOR else -5
 
 
 @cython.final
@@ -63,33 +80,63 @@ cdef class ProducerTable:
         cdef int64_t duplicate_of = -1
         cdef ol_verdict verdict = ol_sequence_check(self._table, producer_id, epoch, base_sequence, record_count,
                                                     known_from_start, &duplicate_of)
-        if verdict == OL_ACCEPT:
-            return -1
-        if verdict == OL_DUPLICATE:
-            return duplicate_of
-        return -2 if verdict == OL_OUT_OF_ORDER else -3
+        return _number(verdict, duplicate_of)
+
+    def judge(self, rows, bint is_client, bint bumps_epoch):
+        """None: a leader takes all of these batches. Else its verdict on the first that it does not, and which it
+        is: (verdict, row)."""
+        cdef Py_buffer view
+        cdef int64_t row, count = len(rows), duplicate_of = -1
+        cdef ol_verdict verdict = OL_ACCEPT
+        hold_rows(rows, HEADER_DTYPE, &view, PyBUF_SIMPLE)
+        for row in range(count):
+            verdict = ol_producers_judge(self._table, <const ol_header *>view.buf + row, is_client, bumps_epoch,
+                                         &duplicate_of)
+            if verdict != OL_ACCEPT:
+                break
+        PyBuffer_Release(&view)
+        return None if verdict == OL_ACCEPT else (_number(verdict, duplicate_of), row)
 
     def replay(self, rows):
         """Takes header rows of the log into account; returns the transactions that ended in an ABORT."""
         cdef Py_buffer row_view, result_view
-        cdef int64_t count = len(rows), found = 0
+        cdef const ol_header *headers
+        cdef int64_t row, count = len(rows), room = 0, found = 0
+        cdef ol_aborted none
         cdef ol_status status
-        result = np.empty(count, ABORTED_DTYPE)
         hold_rows(rows, HEADER_DTYPE, &row_view, PyBUF_SIMPLE)
-        hold_rows(result, ABORTED_DTYPE, &result_view, PyBUF_WRITABLE)
-        status = ol_producers_replay(self._table, <const ol_header *>row_view.buf, count,
-                                     <ol_aborted *>result_view.buf, &found)
-        PyBuffer_Release(&result_view)
-        PyBuffer_Release(&row_view)
+        headers = <const ol_header *>row_view.buf
+        for row in range(count):
+            room += headers[row].control_type == OL_CONTROL_ABORT
+        if not room:  # nearly always: an array costs more than a row
+            status = ol_producers_replay(self._table, headers, count, &none, &found)
+            PyBuffer_Release(&row_view)
+            if status != OL_OK:
+                raise MemoryError()
+            return NOTHING_ABORTED
+        try:
+            result = np.empty(room, ABORTED_DTYPE)
+            hold_rows(result, ABORTED_DTYPE, &result_view, PyBUF_WRITABLE)
+            status = ol_producers_replay(self._table, headers, count, <ol_aborted *>result_view.buf, &found)
+            PyBuffer_Release(&result_view)
+        finally:
+            PyBuffer_Release(&row_view)
         if status != OL_OK:
             raise MemoryError()
-        return result[:found].copy() if found < count else result
+        return result[:found].copy() if found < room else result
 
     @property
     def first_open_offset(self):
         """First offset of the oldest open transaction, None if none is open."""
         cdef int64_t first = ol_producers_first_open(self._table)
         return None if first < 0 else first
+
+    def transaction_of(self, int64_t producer_id):
+        """(epoch, first offset) of the producer's open transaction, None if it has none."""
+        cdef const ol_producer *entry = ol_producers_find(self._table, producer_id)
+        if entry is NULL or entry.txn_first_offset < 0:
+            return None
+        return entry.epoch, entry.txn_first_offset
 
     def would_abort(self, int64_t producer_id, int64_t marker_offset):
         """The transactions (at most one) that an ABORT marker at this offset would end; nothing changes yet."""

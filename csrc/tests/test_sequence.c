@@ -109,6 +109,7 @@ static void senseless_rows_are_survived(void) {
         CHECK_INT(ol_producers_replay(table, &odd, 1, &aborted, &count), OL_OK);
         ol_sequence_check(table, odd.producer_id, odd.producer_epoch, odd.base_sequence,
                           odd.record_count, step % 2, &duplicate);
+        ol_producers_judge(table, &odd, step % 2, step % 5 == 0, &duplicate);
     }
     ol_producers_first_open(table);
     ol_producers_free(table);

@@ -1,7 +1,8 @@
 """A data directory that is read and left as it is: ours, or one that a Kafka broker wrote.
 
-Any number of processes may read. A directory that was stopped cleanly is taken at its word; any other shows
-what recovery would keep, worked out in memory.
+Any number of processes may read, beside one that writes. Of a directory that is being written a reader sees what
+its writer has published, and each call looks anew. One that was stopped cleanly is taken at its word; any other
+shows what recovery would keep, worked out in memory.
 """
 
 from __future__ import annotations
@@ -61,20 +62,28 @@ class LogDirectory:
 
     def topics(self) -> dict[str, list[int]]:
         """Topics and their partitions, sorted."""
+        self._data.refresh()
+        return self._topics()
+
+    def _topics(self) -> dict[str, list[int]]:
         found: dict[str, list[int]] = {}
         for key in self._data.partitions:
             found.setdefault(key.topic, []).append(key.partition)
         return found
 
     def _partitions_of(self, topic: str) -> list[int]:
-        partitions = self.topics().get(topic)
+        partitions = self._topics().get(topic)
         if partitions is None:
-            known = ", ".join(self.topics()) or "none"
+            known = ", ".join(self._topics()) or "none"
             raise UnknownTopicOrPartitionError(f"{self.path} has no topic {topic!r}, only {known}")
         return partitions
 
     def partition(self, topic: str, partition: int) -> Partition:
-        """One partition: its offsets, its aborted transactions, its producers."""
+        """One partition as it is now: its offsets, its aborted transactions, its producers."""
+        self._data.refresh()
+        return self._partition(topic, partition)
+
+    def _partition(self, topic: str, partition: int) -> Partition:
         key = TopicPartition(topic, partition)
         if key not in self._data:
             known = self._partitions_of(topic)
@@ -98,6 +107,7 @@ class LogDirectory:
         Unlike Kafka's consumers, readers are read_committed unless told otherwise. With ``views`` keys and values
         point into the mapped files where batches are not compressed.
         """
+        self._data.refresh()
         numbers = self._partitions_of(topic) if partition is None else [partition]
-        partitions = [self.partition(topic, number) for number in numbers]
+        partitions = [self._partition(topic, number) for number in numbers]
         return Read(partitions, start, end, isolation_of(isolation_level), views=views)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from ..base.disk import exists, list_files
 from ..base.errors import OffsetOutOfRangeError, RecordBatchTooLargeError
 from ..segment.names import CLEANED, DELETED, LOG, SNAPSHOT, SWAP, file_name, parse_file
-from ..segment.segment import RELATIVE_OFFSET_MAX, Segment, SegmentOptions, next_offset_of
+from ..segment.segment import RELATIVE_OFFSET_MAX, Segment, SegmentOptions
 from .swap import put_in_place, settle, settled_view
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Buffer
 
+    from .._native.segment import Batches
     from ..base.disk import Disk
 
 LEFTOVER: Final = ".tmp"  # of a file that was being replaced
@@ -68,7 +69,8 @@ class Log:
     def _load(self) -> None:
         segments = self.options.segment
         if self.disk is None:
-            found = settled_view(self.directory, segments, list_files(self.directory, sized=SIZED))
+            names = list_files(self.directory, sized=SIZED)
+            found = settled_view(self.directory, segments, names, Segment)
         else:
             names = list_files(self.directory, sized=SIZED)
             sizes = settle(self.directory, segments, names, self.disk)
@@ -111,6 +113,11 @@ class Log:
         self._names_synced = False
 
     # ------------------------------------------------------------ reading
+
+    def follow(self, segments: tuple[Segment, ...], end_offset: int) -> None:
+        """For a log that another process is writing: the segments that it has now, and where it ends."""
+        self._end_offset = end_offset
+        self.segments = segments
 
     @property
     def active(self) -> Segment:
@@ -172,48 +179,50 @@ class Log:
         self._half_made.detach()
         self._half_made = None
 
-    def append(self, data: Buffer, rows: NDArray[np.void], aborted: NDArray[np.void]) -> None:
+    def append(self, data: Buffer, batches: Batches, aborted: NDArray[np.void]) -> None:
         """Writes stamped batches at the end of the active segment."""
         segment = self.segments[-1]
         if self._half_made is not None:
             self._remove_half_made()
-        segment.resume()
+        if segment.state is None:
+            segment.resume()
         if len(aborted):
             self._names_synced = False  # the first one makes the transaction index
-        segment.append(data, rows, aborted)
-        self._end_offset = next_offset_of(rows)
+        segment.append(data, batches, aborted)
+        self._end_offset = batches.next_offset
 
-    def must_roll(self, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
-        """Whether batches of this size, end and time belong into a new segment."""
+    def must_roll(self, batches: Batches, now_ms: int) -> bool:
+        """Whether batches belong into a new segment."""
         segment, options = self.segments[-1], self.options
-        if size > options.segment.segment_bytes:
+        size, bytes_max = batches.nbytes, options.segment.segment_bytes
+        if size > bytes_max:
             raise RecordBatchTooLargeError(
-                f"{size} bytes do not fit into a segment of segment.bytes = {options.segment.segment_bytes}"
+                f"{size} bytes do not fit into a segment of segment.bytes = {bytes_max}"
             )
+        is_out_of_reach = batches.next_offset - 1 - segment.base_offset > RELATIVE_OFFSET_MAX
         if segment.size == 0:
-            return last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
-        segment.resume()
+            return is_out_of_reach
+        if segment.state is None:
+            segment.resume()
         return (
-            segment.size + size > options.segment.segment_bytes
+            is_out_of_reach
+            or segment.size + size > bytes_max
             or segment.is_full
-            or last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
-            or self._age_ms(max_timestamp, now_ms) > options.segment_ms - self._jitter_ms
+            or self._is_old(segment, batches.max_timestamp, now_ms)
         )
 
-    @property
-    def _jitter_ms(self) -> int:
-        if not self.options.segment_jitter_ms:
-            return 0
-        return self.options.jitter_ms_of(self.active.base_offset, self.directory)
-
-    def _age_ms(self, max_timestamp: int, now_ms: int) -> int:
+    def _is_old(self, segment: Segment, max_timestamp: int, now_ms: int) -> bool:
         """Kafka counts a segment's age in its records' time where they have one."""
-        first = self.active.first_timestamp
+        options = self.options
+        limit = options.segment_ms
+        if options.segment_jitter_ms:
+            limit -= options.jitter_ms_of(segment.base_offset, self.directory)
+        first = segment.first_timestamp
         if first is not None and first >= 0:
-            return max_timestamp - first
+            return max_timestamp - first > limit
         if self._active_since_ms is None:
             self._active_since_ms = now_ms
-        return now_ms - self._active_since_ms
+        return now_ms - self._active_since_ms > limit
 
     def roll(self, now_ms: int, base_offset: int | None = None) -> Segment:
         """Seals the active segment and starts a new one, at the log's end unless an offset past it is given.

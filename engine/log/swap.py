@@ -19,7 +19,7 @@ files that were renamed already from those of the old segment: while .index.swap
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from ..base.disk import exists, list_files
 from ..segment.names import (
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from ..base.disk import Disk
     from ..segment.segment import SegmentOptions
 
+Kind = TypeVar("Kind", bound=Segment)
 RENAME_ORDER: Final = (OFFSET_INDEX, TIME_INDEX, TXN_INDEX, LOG)
 REMOVE_ORDER: Final = (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
 
@@ -211,20 +212,20 @@ def settle(
 
 
 def settled_view(
-    directory: str, options: SegmentOptions, names: dict[str, int]
-) -> dict[int, Segment]:
+    directory: str, options: SegmentOptions, names: dict[str, int], kind: type[Kind]
+) -> dict[int, Kind]:
     """The segments by base offset as settle() would leave them, for a reader that may change nothing."""
     found = _find(names)
     replaced = _replaced(directory, found, names, options)
-    segments: dict[int, Segment] = {}
+    segments: dict[int, Kind] = {}
     for name, size in names.items():
         parsed = parse_file(name) if name.endswith(LOG) else None
         if parsed and parsed[1] == LOG and parsed[0] not in replaced:
-            segments[parsed[0]] = Segment(directory, parsed[0], size, options)
+            segments[parsed[0]] = kind(directory, parsed[0], size, options)
     for base, suffixes in found.swaps.items():
         if LOG in suffixes:
             size = names[file_name(base, LOG) + SWAP]
-            segments[base] = Segment(directory, base, size, options, None, SWAP)
+            segments[base] = kind(directory, base, size, options, None, SWAP)
         segment = segments.get(base)
         if segment is None:
             continue

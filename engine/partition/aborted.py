@@ -65,10 +65,10 @@ class AbortedTransactions:
 
         A marker of a transaction without data has none by right; that is found out once, by making the index anew.
         """
-        if segment.base_offset in self._rebuilt or segment not in self._log.segments:
-            return False
         markers = rows["base_offset"][rows["control_type"] == ABORT]
         if not len(markers) or np.isin(markers, aborted["last_offset"]).all():
+            return False
+        if segment.base_offset in self._rebuilt or segment not in self._log.segments:
             return False
         before = segment.txn_index.index.entries().tobytes()
         self.rebuild(segment)

@@ -10,8 +10,9 @@ import enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
+from typing_extensions import Buffer
 
-from .._native.segment import check_records
+from .._native.segment import Batches, check_one, check_records
 from ..base.errors import (
     CorruptRecordError,
     InvalidRecordError,
@@ -25,9 +26,8 @@ from ..segment.compression import decompressor
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from typing_extensions import Buffer
 
-# Plain numbers: an operation on a flag enumeration costs more than the rest of the check.
+# Plain names: an operation on a flag enumeration, or a look at its members, costs more than the check.
 CODEC_MASK: Final = int(Attributes.CODEC_MASK)
 LOG_APPEND_TIME: Final = int(Attributes.LOG_APPEND_TIME)
 TRANSACTIONAL: Final = int(Attributes.TRANSACTIONAL)
@@ -47,6 +47,10 @@ class Origin(enum.Enum):
     REPLICATION = "replication"
 
 
+CLIENT: Final = Origin.CLIENT
+REPLICATION: Final = Origin.REPLICATION
+
+
 class PartitionOptions(NamedTuple):
     """Rules of one partition; names are those of Kafka's topic options."""
 
@@ -61,25 +65,33 @@ class PartitionOptions(NamedTuple):
     is_synced_on_roll: bool = False  # durability="fsync": no segment may survive one before it
 
 
-class Admitted(NamedTuple):
-    """Batches that may be stamped and written."""
-
-    data: Buffer
-    rows: NDArray[np.void]
-    numbers: list[Row]
-    log_append_time_ms: int  # -1: the producer's timestamps stay
+# Batches that may be stamped and written, their rows, and the log's own time for them; -1: the producer's stay.
+Admitted = tuple[Buffer, Batches, int]
 
 
 def admit(data: Buffer, options: PartitionOptions, origin: Origin, now_ms: int) -> Admitted:
     """Batches as the topic wants them; raises for what a leader refuses before it looks at its own state."""
+    is_client = origin is CLIENT
+    key_needed = options.is_compacted and is_client
+    earliest, latest = _time_limits(options, origin, now_ms)
+    if options.compression is None and not options.uses_log_append_time:
+        # Nearly always one plain batch that all is well with: one call says so, and all else is looked at closely.
+        only = check_one(data, options.max_message_bytes, is_client, key_needed, earliest, latest)
+        if only is not None:
+            return data, only, NO_TIMESTAMP
     rows = scan(data)
     numbers = rows_of(rows)
     if not numbers:
         raise InvalidRecordError("there is no batch to append")
     _check_sizes(numbers, options)
-    if origin is Origin.CLIENT:
-        _check_client(numbers)
-    _check_records(data, rows, options, origin, now_ms)
+    if is_client:
+        if len(numbers) > 1:
+            raise InvalidRecordError(
+                f"a client appends one batch at a time, not {len(numbers)}",
+                position=numbers[1].position,
+            )
+        _check_client(numbers[0])
+    _check_records(data, rows, key_needed=key_needed, earliest=earliest, latest=latest)
     return _as_configured(data, rows, numbers, options, origin, now_ms)
 
 
@@ -94,13 +106,8 @@ def _check_sizes(numbers: list[Row], options: PartitionOptions) -> None:
             )
 
 
-def _check_client(numbers: list[Row]) -> None:
-    if len(numbers) > 1:
-        raise InvalidRecordError(
-            f"a client appends one batch at a time, not {len(numbers)}",
-            position=numbers[1].position,
-        )
-    row = numbers[0]
+def _check_client(row: Row) -> None:
+    """What makes a client's batch; check_one asks for the same."""
     if row.attributes & CONTROL:
         raise InvalidRecordError("a client may not write control records", position=row.position)
     if row.record_count < 1 or row.record_count != row.last_offset_delta + 1:
@@ -108,15 +115,16 @@ def _check_client(numbers: list[Row]) -> None:
             f"{row.record_count} records for {row.last_offset_delta + 1} offsets",
             position=row.position,
         )
-    if row.producer_id >= 0 and row.base_sequence < 0:
+    if row.producer_id < 0:
+        if row.attributes & TRANSACTIONAL:
+            raise InvalidRecordError("a transaction without a producer id", position=row.position)
+    elif row.base_sequence < 0:
         raise InvalidRecordError("a producer id without a sequence number", position=row.position)
-    if row.producer_id < 0 and row.attributes & TRANSACTIONAL:
-        raise InvalidRecordError("a transaction without a producer id", position=row.position)
 
 
 def _time_limits(options: PartitionOptions, origin: Origin, now_ms: int) -> tuple[int, int]:
     """The earliest and the latest timestamp that a record may have."""
-    if origin is not Origin.CLIENT or options.uses_log_append_time:
+    if origin is not CLIENT or options.uses_log_append_time:
         return TIME_MIN, TIME_MAX
     before, after = options.timestamp_before_max_ms, options.timestamp_after_max_ms
     earliest = now_ms - before if before < now_ms else TIME_MIN
@@ -124,11 +132,9 @@ def _time_limits(options: PartitionOptions, origin: Origin, now_ms: int) -> tupl
 
 
 def _check_records(
-    data: Buffer, rows: NDArray[np.void], options: PartitionOptions, origin: Origin, now_ms: int
+    data: Buffer, rows: NDArray[np.void], *, key_needed: bool, earliest: int, latest: int
 ) -> None:
     """Proves every record; what a leader refuses is listed record by record, and the whole batch with it."""
-    key_needed = options.is_compacted and origin is Origin.CLIENT
-    earliest, latest = _time_limits(options, origin, now_ms)
     suspects = check_records(
         data,
         rows,
@@ -181,8 +187,8 @@ def _as_configured(
         rows = scan(data, check_crc=False)
         numbers = rows_of(rows)
         _check_sizes(numbers, options)
-    if not options.uses_log_append_time or origin is Origin.REPLICATION:
-        return Admitted(data, rows, numbers, NO_TIMESTAMP)
+    if not options.uses_log_append_time or origin is REPLICATION:
+        return data, Batches(rows), NO_TIMESTAMP
     for row in numbers:
         restamp(
             data,
@@ -190,8 +196,7 @@ def _as_configured(
             attributes=row.attributes | LOG_APPEND_TIME,
             max_timestamp=now_ms,
         )
-    rows = scan(data, check_crc=False)
-    return Admitted(data, rows, rows_of(rows), now_ms)
+    return data, Batches(scan(data, check_crc=False)), now_ms
 
 
 def _recompressed(

@@ -26,6 +26,7 @@ import numpy as np
 
 from .._native.abort_filter import visible_batches
 from .._native.compaction import SLOT_BYTES, LogFilter, OffsetMap
+from .._native.segment import Batches
 from ..base.errors import (
     CleaningAbortedError,
     ClosedError,
@@ -323,7 +324,7 @@ def _append(run: _Pass, cleaned: Segment, data: bytes) -> None:
         raise OncelogError(f"{cleaned.path(LOG)} would outgrow {FILE_BYTES_MAX} bytes")
     markers = run.filter.take_markers()
     needed = run.aborted[np.isin(run.aborted["last_offset"], markers)]
-    cleaned.append(data, scan(data, check_crc=False), needed)
+    cleaned.append(data, Batches(scan(data, check_crc=False)), needed)
 
 
 @functools.cache

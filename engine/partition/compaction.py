@@ -75,6 +75,7 @@ class Compactor:
         self._running: set[TopicPartition] = set()
         self._paused: dict[TopicPartition, int] = {}
         self._has_failed = False
+        self._is_stopped = False
         self.uncleanable: dict[TopicPartition, OncelogError] = {}
         try:
             self._first_dirty = read_offsets(self._path)
@@ -190,7 +191,7 @@ class Compactor:
         partition, options = log.candidate
         key = partition.key
         with self._changed:
-            if self._paused.get(key) or key in self._running:
+            if self._is_stopped or self._paused.get(key) or key in self._running:
                 return None
             self._running.add(key)
         try:
@@ -220,9 +221,15 @@ class Compactor:
                 self._running.discard(key)
                 self._changed.notify_all()
 
+    def stop(self) -> None:
+        """The directory is about to be closed: cleaning that is under way stops, and none begins."""
+        with self._changed:
+            self._is_stopped = True
+            self._changed.wait_for(lambda: not self._running)
+
     def _check_running(self, key: TopicPartition) -> None:
         with self._changed:
-            if self._paused.get(key):
+            if self._is_stopped or self._paused.get(key):
                 raise CleaningAbortedError(f"the cleaning of {key.directory} was stopped")
 
     @contextlib.contextmanager

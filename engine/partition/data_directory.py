@@ -7,12 +7,16 @@ directory is opened for writing, so that whatever stops the process before the n
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
+import re
+import secrets
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ..base.disk import exists, forks, list_directories, list_files
+from ..base.disk import exists, file_identity, forks, list_directories, list_files
 from ..base.errors import (
     ClosedError,
     InconsistentTopicIdError,
@@ -34,16 +38,29 @@ from ..log.checkpoint import (
     write_topic_id,
 )
 from ..segment.names import LOG, TopicPartition, check_topic, parse_directory, parse_file
+from .live import LivePartition
 from .partition import Partition, PartitionOptions
+from .published import LIVE, Published, find_published
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..base.disk import Disk
+    from .published import PublishedView
 
 LOCK: Final = ".lock"
 # The controller's own log, which holds no data.
 METADATA_TOPIC: Final = "__cluster_metadata"
+
+
+_DELETED = re.compile(r".+-[0-9]+\.[0-9a-f]{32}-delete")
+NAME_MAX: Final = 255  # of a file system
+
+
+def _deleted_name(key: TopicPartition) -> str:
+    """The name that Kafka gives a partition's directory before it removes it; a long topic is cut short."""
+    ending = f"-{key.partition}.{secrets.token_hex(16)}-delete"
+    return f"{key.topic[: NAME_MAX - len(ending)]}{ending}"
 
 
 class DataDirectory:
@@ -67,6 +84,9 @@ class DataDirectory:
         )  # of checkpoints; taken last, so that a partition may ask for one
         self._born = forks()
         self._open: dict[TopicPartition, Partition] = {}
+        self._published: Published | None = None  # the writer's
+        self._live: PublishedView | None = None  # a reader's, while there is a writer
+        self._seen: tuple[object, ...] = ()
         self._lock_descriptor = -1
         self._is_closed = False
         if disk is None and not exists(self.path):
@@ -85,16 +105,29 @@ class DataDirectory:
             self._unlock()
             raise
 
+    @property
+    def _is_partition(self) -> bool:
+        """Whether this is a partition's directory on its own, and not one of many partitions."""
+        return any((parse_file(name) or (0, ""))[1] == LOG for name in list_files(self.path))
+
     def _file(self, name: str) -> str:
         return f"{self.path}/{name}"
 
     def _load(self) -> None:
+        # Where the writer of what a reader looks at here publishes: for a partition's directory, in the one above.
+        self._home = str(Path(self.path).resolve().parent) if self._is_partition else self.path
+        self._seen = self._look()
+        self._live = find_published(self._home) if self._disk is None else None
         self.is_clean = read_clean_shutdown(self._file(CLEAN_SHUTDOWN)) is not None
         self._recovery_points = self._offsets(RECOVERY_POINT)
         self._starts = self._offsets(LOG_START)
         self._watermarks = self._offsets(HIGH_WATERMARK)
+        if self._live is not None:
+            self.is_clean = self._live.was_clean
         self._directories = self._find()
         if self._disk is not None:
+            self._remove_deleted()
+            self._published = Published(self._disk, self._file(LIVE), was_clean=self.is_clean)
             self._disk.remove(self._file(CLEAN_SHUTDOWN))
             self._disk.sync_directory(self.path)
 
@@ -107,7 +140,7 @@ class DataDirectory:
             return {}
 
     def _find(self) -> dict[TopicPartition, str]:
-        if any((parse_file(name) or (0, ""))[1] == LOG for name in list_files(self.path)):
+        if self._is_partition:
             self.is_clean = False  # a partition's directory on its own: no checkpoint speaks for it
             return {parse_directory(Path(self.path).resolve().name): self.path}
         found = {}
@@ -119,6 +152,28 @@ class DataDirectory:
             if key.topic != METADATA_TOPIC:
                 found[key] = self._file(name)
         return found
+
+    # ------------------------------------------------------------ looking anew
+
+    def _look(self) -> tuple[object, ...]:
+        """What is different where a writer has come or gone since."""
+        return tuple(file_identity(f"{self._home}/{name}") for name in (LIVE, CLEAN_SHUTDOWN))
+
+    def refresh(self) -> None:
+        """For a reader: takes note of partitions that were made or deleted, and of a writer that came or went.
+
+        Where there was another writer meanwhile, partitions are opened anew; those that were handed out stay as
+        they are. A directory that nobody has opened since is not looked at again, beyond its listing.
+        """
+        with self._lock:
+            if self._disk is not None or self._is_closed:
+                return
+            is_live = self._live is not None and self._live.is_live
+            if not is_live and (self._live is not None or self._look() != self._seen):
+                self._open.clear()
+                self._load()
+            else:
+                self._directories = self._find()
 
     # ------------------------------------------------------------ partitions
 
@@ -135,7 +190,13 @@ class DataDirectory:
         with self._lock:
             if self._is_closed:
                 raise ClosedError(f"{self.path} is closed")
+            live = self._get_live(key)
+            if live is not None:
+                return live
             if key not in self._open:
+                take_slot = None
+                if self._published is not None:
+                    take_slot = functools.partial(self._published.take, key.directory)
                 self._open[key] = Partition(
                     key,
                     self._directories[key],
@@ -146,8 +207,25 @@ class DataDirectory:
                     recovery_point=self._recovery_points.get(key, 0),
                     log_start_offset=self._starts.get(key, 0),
                     save_recovery_point=self.checkpoint,
+                    take_slot=take_slot,
                 )
-            return self._open[key]
+            # The writer may have opened it meanwhile: then its files are no longer what counts.
+            return self._get_live(key) or self._open[key]
+
+    def _get_live(self, key: TopicPartition) -> LivePartition | None:
+        """For a reader: a partition that a writer has open right now, as of now."""
+        found = None if self._live is None else self._live.slots().get(key.directory)
+        if found is None:
+            return None
+        partition = self._open.get(key)
+        if isinstance(partition, LivePartition) and partition.published[1] == found[1]:
+            partition.refresh()
+            return partition
+        opened = LivePartition(
+            key, self._directories[key], self._options_of(key), *found, now_ms=self._now_ms()
+        )
+        self._open[key] = opened
+        return opened
 
     def create(self, key: TopicPartition, topic_id: str) -> Partition:
         """A partition that may be new. Its topic id is on disk before its first batch."""
@@ -160,6 +238,49 @@ class DataDirectory:
             except OSError as error:
                 raise KafkaStorageError(f"{directory}: {error}") from error
             return self.get(key)
+
+    def delete(self, key: TopicPartition) -> None:
+        """Removes a partition for good: out of sight first, as Kafka does, so that a crash leaves all of it or none.
+
+        Readers in any process go on with what they have mapped. What could not be removed goes when the directory
+        is next opened.
+        """
+        self._check_writable()
+        with self._lock:
+            assert self._disk is not None
+            directory = self._directories[key]
+            gone = self._file(_deleted_name(key))
+            rename = functools.partial(self._disk.rename, directory, gone)
+            try:
+                partition = self._open.get(key)
+                if partition is None:
+                    rename()
+                else:
+                    partition.remove_from(rename)
+                self._disk.sync_directory(self.path)
+                if self._published is not None:
+                    self._published.give_back(key.directory)
+                with self._writing:
+                    del self._directories[key]
+                    self._open.pop(key, None)
+                    for offsets in (self._recovery_points, self._starts, self._watermarks):
+                        offsets.pop(key, None)
+                self._remove_all(gone)
+                self._write_checkpoints()
+            except OSError as error:
+                raise KafkaStorageError(f"{directory}: {error}") from error
+
+    def _remove_all(self, directory: str) -> None:
+        assert self._disk is not None
+        for name in list_files(directory):
+            self._disk.remove(f"{directory}/{name}")
+        self._disk.remove_directory(directory)
+
+    def _remove_deleted(self) -> None:
+        """Removes what is left of partitions that were being deleted when their writer stopped."""
+        for name in list_directories(self.path):
+            if _DELETED.fullmatch(name):
+                self._remove_all(self._file(name))
 
     def _check_topic_id(self, key: TopicPartition, directory: str, topic_id: str) -> None:
         assert self._disk is not None
@@ -238,6 +359,16 @@ class DataDirectory:
                 self._open.clear()
                 self._unlock()
 
+    def abandon(self) -> None:
+        """Gives up files and lock and writes nothing more, as a crash would; the next opening recovers."""
+        with self._lock:
+            if not self._is_closed:
+                for partition in self._open.values():
+                    partition.abandon()
+                self._is_closed = True
+                self._open.clear()
+                self._unlock()
+
     def _stop(self) -> None:
         may_write = self._disk is not None and self._born == forks()
         errors: list[OncelogError] = []
@@ -257,10 +388,19 @@ class DataDirectory:
             self._write_checkpoints()
             if not errors and not any(partition.is_offline for partition in self._open.values()):
                 write_clean_shutdown(self._disk, self._file(CLEAN_SHUTDOWN))
+            published, self._published = self._published, None
+            if published is not None:
+                published.close()
         if errors:
             raise errors[0]
 
     def _unlock(self) -> None:
+        """Gives up the published file, after a failure or in a forked child, and the lock."""
+        self._live = None
+        published, self._published = self._published, None
+        if published is not None:
+            with contextlib.suppress(OSError):
+                (published.close if self._born == forks() else published.abandon)()
         if self._lock_descriptor >= 0:
             assert self._disk is not None
             self._disk.unlock(self._lock_descriptor)

@@ -15,12 +15,11 @@ partition offline until it is opened again, since nobody can tell what the kerne
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import threading
 from typing import TYPE_CHECKING, NamedTuple
 
-from .._native.segment import stamp
+from .._native.segment import Batches, stamp
 from ..base.disk import forks
 from ..base.errors import (
     ClosedError,
@@ -30,29 +29,28 @@ from ..base.errors import (
     TruncatedBatchError,
     UnexpectedAppendOffsetError,
 )
-from ..log.log import Log
 from ..log.swap import to_swap
 from ..segment.batch import scan_prefix
-from ..segment.segment import next_offset_of
-from .aborted import AbortedTransactions
-from .admission import CONTROL, TRANSACTIONAL, Admitted, Origin, PartitionOptions, admit
-from .leader_epochs import LeaderEpochs
-from .producer_state import ProducerState
-from .reading import Fetched, Isolation, PartitionReader, Window
+from .admission import CLIENT, REPLICATION, Origin, PartitionOptions, admit
+from .group_commit import GroupCommit, unsynced_from
+from .opening import OpenedPartition
+from .producer_state import NOTHING_ABORTED
+from .published import Bounds
+from .reading import Fetched, Isolation, Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    import numpy as np
-    from numpy.typing import NDArray
     from typing_extensions import Buffer
 
+    from .._native.published import Slot
     from ..base.disk import Disk
-    from ..base.rows import Row
     from ..segment.names import TopicPartition
     from ..segment.segment import Segment
+    from .producer_state import ProducerState
 
 __all__ = [
+    "ActiveProducer",
     "Appended",
     "Fetched",
     "Isolation",
@@ -72,7 +70,18 @@ class Appended(NamedTuple):
     is_duplicate: bool
 
 
-class Partition(PartitionReader):
+class ActiveProducer(NamedTuple):
+    """What a partition knows of a producer; -1 where it knows nothing."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp: int
+    coordinator_epoch: int
+    current_txn_first_offset: int
+
+
+class Partition(OpenedPartition):
     """A partition's log, opened for writing (with a disk) or for reading alone (without).
 
     ``save_recovery_point`` is called before a truncation: what is on disk must not promise more than is there.
@@ -90,6 +99,7 @@ class Partition(PartitionReader):
         is_clean: bool = True,
         log_start_offset: int = 0,
         save_recovery_point: Callable[[], None] = lambda: None,
+        take_slot: Callable[[Bounds], Slot] | None = None,
     ) -> None:
         self.key = key
         self.directory = directory
@@ -104,6 +114,12 @@ class Partition(PartitionReader):
         self._is_closed = False
         self._state_loaded = False
         self._stable = 0  # published after each write, once the state is loaded
+        self._marked_end = 0  # markers right behind what is on the device reach up to here
+        self._commits = GroupCommit(self._sync_logs)
+        # Called under the lock after every change of the high watermark or the last stable offset.
+        self.watchers: tuple[Callable[[], None], ...] = ()
+        self._slot: Slot | None = None  # where readers in other processes look
+        self._take_slot = take_slot  # once the state is loaded
         try:
             self._open(now_ms, recovery_point, log_start_offset, is_clean=is_clean)
         except FileNotFoundError:
@@ -111,112 +127,58 @@ class Partition(PartitionReader):
         except OSError as error:
             raise KafkaStorageError(f"{directory}: {error}") from error
 
-    # ------------------------------------------------------------ opening
-
-    def _open(
-        self, now_ms: int, recovery_point: int | None, log_start_offset: int, *, is_clean: bool
-    ) -> None:
-        self.log = Log(self.directory, self.options.log, self._disk)
-        self.epochs = LeaderEpochs(self.directory, self._disk)
-        self.producers = ProducerState(self.log)
-        self.aborted = AbortedTransactions(self.log, self.lock)
-        self.log_start_offset = max(log_start_offset, self.log.start_offset)
-        self.recovery_point = recovery_point or 0
-        if not self.log.segments:
-            self._start_at(self.log_start_offset, now_ms)
-        elif not is_clean:
-            self._recover(now_ms)
-        elif self.log.start_offset < self.log_start_offset > self.log.end_offset:
-            self._start_over(now_ms)
-        if self.epochs.is_damaged or (not self.epochs.entries and self._has_epochs()):
-            self.epochs.rebuild(rows for segment in self.log.segments for rows in segment.rows())
-        self._fit_epochs(is_clean=is_clean)
-
-    def _has_epochs(self) -> bool:
-        """Whether the first batch says that there should be leader epochs."""
-        for segment in self.log.segments[:1]:
-            rows = segment.first_row(0)
-            return bool(len(rows) and rows["partition_leader_epoch"][0] >= 0)
-        return False
-
-    def _start_at(self, offset: int, now_ms: int) -> None:
-        """An empty log."""
-        if self._disk is not None:
-            self.log.start_at(offset, now_ms)
-        self.producers.next_offset = offset
-        self._take_state()
-
-    def _start_over(self, now_ms: int) -> None:
-        """What is left lies wholly below the log start: nothing of it counts."""
-        if self._disk is None:
-            self.log.segments = ()
-            self.epochs.clear()
-            self.producers = ProducerState(self.log)
-            self._start_at(self.log_start_offset, now_ms)
-            return
-        self.log.restart_at(self.log_start_offset, now_ms)
-        self.producers.restart_at(self.log_start_offset)
-        self.epochs.clear()
-        self._take_state()
-
-    def _recover(self, now_ms: int) -> None:
-        """Proves everything from the recovery point on; the first bad batch ends the log.
-
-        Later segments go before the damaged one is cut, so that a crash in between cannot leave a hole.
-        """
-        suspects = self.log.from_offset(self.recovery_point)
-        start = suspects[0].base_offset
-        self._load_state(start)
-        if self._disk is not None:
-            self.producers.remove_snapshots(above=start)
-        for index, segment in enumerate(suspects):
-            later = suspects[index + 1 :]
-            if self._disk is not None and index:
-                self.producers.take_snapshot()
-            found = segment.recover(
-                self._replay_with_epochs, before_cut=functools.partial(self.log.remove, later)
-            )
-            self.producers.next_offset = max(self.producers.next_offset, found.next_offset)
-            if found.error is not None:
-                self.damage.append(found.error)
-                break
-            if later and self._disk is not None:
-                self.producers.next_offset = later[0].base_offset
-                segment.seal()
-        self.recovery_point = min(self.recovery_point, self.log.end_offset)
-        self._take_state()
-        if self.log.end_offset < self.log_start_offset:
-            self._start_over(now_ms)
-        elif self._disk is not None:
-            self.producers.take_snapshot()
-
-    def _replay_with_epochs(self, rows: NDArray[np.void]) -> NDArray[np.void]:
-        self.epochs.note(rows)
-        return self.producers.replay(rows)
-
-    def _fit_epochs(self, *, is_clean: bool) -> None:
-        """Leader epochs lie between the log's start and its end, whatever the file says."""
-        entries = self.epochs.entries
-        if not entries:
-            return
-        if not is_clean or entries[-1].start_offset >= self.recovery_point:
-            self.epochs.truncate_from_end(self.log_end_offset)
-        self.epochs.truncate_from_start(self.log_start_offset)
-
-    def _load_state(self, offset: int) -> None:
-        """The producers up to an offset. Those silent for too long are dropped, but not for a mere reader."""
-        expired = self._opened_ms - self.options.producer_id_expiration_ms + 1
-        self.producers.load(offset, expired_before_ms=None if self._disk is None else expired)
-        self.producers.catch_up(offset)
+    # ------------------------------------------------------------ state
 
     def _take_state(self) -> None:
         """The state is complete: from here on the last stable offset is published with every write."""
-        self._publish()
-        self._state_loaded = True
-
-    def _publish(self) -> None:
         first_open = self.producers.table.first_open_offset
-        self._stable = self.log_end_offset if first_open is None else first_open
+        end = self.log_end_offset
+        self._stable = end if first_open is None else first_open
+        self._state_loaded = True
+        self._marked_end = min(self._marked_end, end)
+        self._commits.fall(end)
+        self._commits.rise(min(self.recovery_point, end))
+        self._show_all()
+        for watcher in self.watchers:
+            watcher()
+
+    def _publish(self, batches: Batches) -> None:
+        """Batches were written: tells readers in this process and in others how far they may see."""
+        first_open = self.producers.table.first_open_offset
+        end = batches.next_offset
+        self._stable = end if first_open is None else first_open
+        if self._slot is not None:
+            if self.options.is_synced_on_roll:
+                self._show_durable(batches)
+            else:
+                self._slot.show(end, self._stable)
+        for watcher in self.watchers:
+            watcher()
+
+    def _show_durable(self, batches: Batches | None = None) -> None:
+        """Shows readers in other processes what a power failure leaves.
+
+        A marker need not be on the device itself: its coordinator's decision is, and is carried out again.
+        """
+        if (
+            batches is not None
+            and batches.base_offset <= self.published_end_offset
+            and batches.are_markers
+        ):
+            self._marked_end = batches.next_offset
+        if self._slot is not None and self.options.is_synced_on_roll:
+            self._slot.show_durable(self.published_end_offset, self._stable, self.log_end_offset)
+
+    def _show_all(self) -> None:
+        """After a change that is more than an append, of offsets or of files."""
+        if not self._state_loaded:
+            return  # of a partition that nothing was written to, the files alone speak
+        end = self.log_end_offset
+        bounds = Bounds(self.log_start_offset, self.published_end_offset, self._stable, end)
+        if self._slot is not None:
+            self._slot.reset(*bounds[:4])
+        elif self._take_slot is not None:
+            self._slot = self._take_slot(bounds)
 
     def need_state(self) -> ProducerState:
         """The producers up to the log's end, read when they are first needed."""
@@ -247,7 +209,47 @@ class Partition(PartitionReader):
             self.need_state()
         return max(self._stable, self.log_start_offset)
 
+    @property
+    def durable_end_offset(self) -> int:
+        """Everything below is on the device."""
+        self.need_state()
+        return self._commits.end
+
+    @property
+    def published_end_offset(self) -> int:
+        """How far a reader in another process may see: nothing that the promised durability could lose.
+
+        In "fsync" durability that is what is on the device, and markers right behind it.
+        """
+        if not self.options.is_synced_on_roll:
+            return self.log_end_offset
+        return max(self._commits.end, self._marked_end)
+
+    def transaction_of(self, producer_id: int) -> tuple[int, int] | None:
+        """(producer epoch, first offset) of a producer's open transaction here, None if it has none."""
+        return self.need_state().table.transaction_of(producer_id)
+
+    def active_producers(self) -> list[ActiveProducer]:
+        """All producers that are known here, by id."""
+        with self.lock:
+            rows = self.need_state().table.snapshot()
+        columns = ("producer_id", "producer_epoch", "last_sequence", "timestamp")
+        names = (*columns, "coordinator_epoch", "current_txn_first_offset")
+        return [
+            ActiveProducer(*row)
+            for row in zip(*(rows[name].tolist() for name in names), strict=True)
+        ]
+
     # ------------------------------------------------------------ writing
+
+    def reconfigure(self, options: PartitionOptions) -> None:
+        """Other options, from the next append on; the active segment keeps the indexes that it has."""
+        with self.lock:
+            self._check_writable()
+            if options.is_synced_on_roll and not self.options.is_synced_on_roll:
+                self._sync()  # what readers were shown must not be taken back
+            self.options = options
+            self.log.options = options.log
 
     def append_as_leader(
         self,
@@ -255,7 +257,7 @@ class Partition(PartitionReader):
         *,
         leader_epoch: int,
         now_ms: int,
-        origin: Origin = Origin.CLIENT,
+        origin: Origin = CLIENT,
         bumps_epoch: bool = True,
     ) -> Appended:
         """Admits batches in a writable buffer: judges them, stamps offsets and epoch outside the checksum, writes.
@@ -263,25 +265,23 @@ class Partition(PartitionReader):
         A client appends one batch, a coordinator several. ``bumps_epoch``: the producers bump their epoch with
         every transaction (transaction version 2).
         """
-        admitted = admit(data, self.options, origin, now_ms)
+        data, batches, log_append_time_ms = admit(data, self.options, origin, now_ms)
         with self.lock:
             self._check_writable()
-            duplicate = self._judge(admitted.numbers, origin, bumps_epoch=bumps_epoch)
-            if duplicate is not None:
-                return self._repeated(duplicate, admitted)
+            state = self.need_state()
+            if origin is not REPLICATION:
+                judged = state.table.judge(batches, origin is CLIENT, bumps_epoch)
+                if judged is not None:
+                    repeated = state.repeated(judged, batches)
+                    return self._repeated(repeated, batches, log_append_time_ms)
             base_offset = self.log_end_offset
-            stamp(admitted.data, admitted.rows, base_offset, leader_epoch)
+            stamp(data, batches, base_offset, leader_epoch)
             try:
                 self.epochs.assign(leader_epoch, base_offset)
-                self._write(admitted.data, admitted.rows, now_ms)
+                self._write(state, data, batches, now_ms)
             except OSError as error:
                 raise KafkaStorageError(f"{self.directory}: {error}") from error
-            return Appended(
-                base_offset,
-                self.log_end_offset - 1,
-                admitted.log_append_time_ms,
-                is_duplicate=False,
-            )
+            return Appended(base_offset, batches.next_offset - 1, log_append_time_ms, False)
 
     def append_as_follower(
         self, data: Buffer, *, now_ms: int, leader_epoch: int | None = None
@@ -314,57 +314,30 @@ class Partition(PartitionReader):
                 )
             try:
                 self.epochs.note(rows)
-                self._write(memoryview(data)[:end], rows, now_ms)
+                self._write(self.need_state(), memoryview(data)[:end], Batches(rows), now_ms)
             except OSError as failure:
                 raise KafkaStorageError(f"{self.directory}: {failure}") from failure
             return self.log_end_offset
 
-    def _judge(self, numbers: list[Row], origin: Origin, *, bumps_epoch: bool) -> int | None:
-        """The base offset of a batch that is already here; raises for one that does not fit."""
-        if origin is Origin.REPLICATION:
-            return None
-        state = self.need_state()
-        for row in numbers:
-            if row.producer_id < 0:
-                continue
-            if row.attributes & CONTROL:
-                state.check_marker(row, bumps_epoch=bumps_epoch)
-                continue
-            is_transactional = bool(row.attributes & TRANSACTIONAL)
-            if origin is Origin.CLIENT:
-                duplicate = state.duplicate_of(
-                    row, known_from_start=bumps_epoch and is_transactional
-                )
-                if duplicate is not None:
-                    return duplicate
-            else:
-                state.check_epoch(row)
-            if not is_transactional:
-                state.check_outside_transaction(row)
-        return None
-
-    def _repeated(self, base_offset: int, admitted: Admitted) -> Appended:
+    def _repeated(self, base_offset: int, batch: Batches, log_append_time_ms: int) -> Appended:
         """The answer to a batch that is already here, with the stamp that it got then."""
-        stamped_ms = admitted.log_append_time_ms
-        if stamped_ms >= 0:
+        if log_append_time_ms >= 0:
             for segment in self.log.from_offset(base_offset)[:1]:
                 for rows in segment.rows(segment.position_of(base_offset)):
-                    stamped_ms = int(rows["max_timestamp"][0])
+                    log_append_time_ms = int(rows["max_timestamp"][0])
                     break
-        last_offset = base_offset + admitted.numbers[0].last_offset_delta
-        return Appended(base_offset, last_offset, stamped_ms, is_duplicate=True)
+        last_offset = base_offset + batch.last_offset_delta
+        return Appended(base_offset, last_offset, log_append_time_ms, is_duplicate=True)
 
-    def _write(self, data: Buffer, rows: NDArray[np.void], now_ms: int) -> None:
+    def _write(self, state: ProducerState, data: Buffer, batches: Batches, now_ms: int) -> None:
         """Writes stamped batches and what follows from them; after an error nothing of it counts."""
-        state = self.need_state()
-        size = memoryview(data).nbytes
-        newest = int(rows["max_timestamp"][0] if len(rows) == 1 else rows["max_timestamp"].max())
-        if self.log.must_roll(size, next_offset_of(rows) - 1, newest, now_ms):
-            self._roll(int(rows["base_offset"][0]), now_ms)
+        if self.log.must_roll(batches, now_ms):
+            self._roll(batches.base_offset, now_ms)
         try:
-            self.log.append(data, rows, state.aborts_of(rows))
-            state.replay(rows)
-            self._publish()
+            aborted = state.aborts_of(batches) if batches.has_abort else NOTHING_ABORTED
+            self.log.append(data, batches, aborted)
+            state.add(batches)
+            self._publish(batches)
         except OSError:
             raise  # nothing was counted
         except BaseException:  # interrupted anywhere in between: ask the log how far it came
@@ -378,6 +351,7 @@ class Partition(PartitionReader):
         if self.options.is_synced_on_roll:
             self._sync()
         self.log.roll(now_ms, base_offset)
+        self._show_all()
         with self._going_offline():
             self.log.sync_backlog()
 
@@ -444,6 +418,39 @@ class Partition(PartitionReader):
             self.producers.sync_snapshots()
             self.log.sync(self.recovery_point)
         self.recovery_point = end
+        self._commits.rise(end)
+        self._show_durable()
+
+    def sync_to(self, offset: int) -> None:
+        """Returns when everything below an offset is on the device; one sync serves all who wait, and appends go
+        on meanwhile. A failed one takes the partition offline and is not tried again: all who wait get its error.
+        """
+        if self._commits.end < offset:
+            self._check_writable()
+            self._commits.reach(offset)
+            if self.options.is_synced_on_roll:
+                with self.lock:
+                    self._show_durable()
+
+    def _sync_logs(self, offset: int) -> int:
+        """Syncs what was written, and that alone; returns how far that goes. Without the lock but for a moment."""
+        with self.lock:
+            self._check_writable()
+            assert self._disk is not None
+            self.need_state()
+            end = self.log_end_offset
+            if end < offset:
+                raise OffsetOutOfRangeError(f"{self.key.directory} ends at {end}, below {offset}")
+            try:
+                unsynced = unsynced_from(self.log, self._commits.end, end)
+            except OSError as error:
+                raise KafkaStorageError(f"{self.directory}: {error}") from error
+        try:
+            with self._going_offline():
+                unsynced.write(self._disk, self.directory)
+        finally:
+            unsynced.close(self._disk)
+        return end
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
         """Removes batches from an offset on, and what is known of them."""
@@ -452,12 +459,16 @@ class Partition(PartitionReader):
             if offset >= self.log_end_offset:
                 return
             self.recovery_point = min(self.recovery_point, offset)
+            self._commits.fall(offset)
             start, self.log_start_offset = self.log_start_offset, min(self.log_start_offset, offset)
             try:
                 self._save_recovery_point()
             except KafkaStorageError:
                 self.log_start_offset = start
                 raise
+            if self._slot is not None:  # readers in other processes first
+                end, stable = min(offset, self.published_end_offset), min(offset, self._stable)
+                self._slot.reset(self.log_start_offset, end, stable, end)
             # Half of it done, only opening anew can tell where the log ends.
             with self._going_offline():
                 self._state_loaded = False
@@ -504,6 +515,8 @@ class Partition(PartitionReader):
             self.epochs.truncate_from_start(self.log_start_offset)
         except OSError as error:
             raise KafkaStorageError(f"{self.directory}: {error}") from error
+        finally:
+            self._show_all()
         return len(gone)
 
     def replace_segments(self, cleaned: Segment, old: tuple[Segment, ...]) -> None:
@@ -520,6 +533,7 @@ class Partition(PartitionReader):
                 self.aborted.forget(from_offset=cleaned.base_offset)
                 gone = {segment.base_offset for segment in old} - {cleaned.base_offset}
                 self.producers.remove_snapshots(at=gone)
+            self._show_all()
 
     def close(self) -> None:
         """Writes what a clean stop promises: trimmed indexes, a snapshot at the end, everything on disk.
@@ -539,6 +553,24 @@ class Partition(PartitionReader):
             except OSError as error:
                 raise KafkaStorageError(f"{self.directory}: {error}") from error
             finally:
+                self._give_up()
+
+    def remove_from(self, rename: Callable[[], None]) -> None:
+        """Gives the partition up, to be removed; ``rename`` takes its files out of sight. Readers that have it open
+        in this process go on with what is mapped."""
+        with self.lock:
+            self._check_writable()
+            with self._going_offline():
+                for segment in self.log.segments:
+                    segment.detach()
+                rename()
+            self._is_closed = True
+
+    def abandon(self) -> None:
+        """Closes the files without a word, as a crash would; the next opening recovers."""
+        with self.lock:
+            if not self._is_closed:
+                self._is_closed = True
                 self._give_up()
 
     def _give_up(self) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from .._native.sequence import FENCED, OUT_OF_ORDER, ProducerTable
+from .._native.sequence import FENCED, OLD_COORDINATOR, OUT_OF_ORDER, ProducerTable
 from ..base.disk import read_file
 from ..base.errors import (
     CorruptFileError,
@@ -19,8 +19,8 @@ from ..base.errors import (
     OutOfOrderSequenceError,
     TransactionCoordinatorFencedError,
 )
-from ..base.rows import ABORTED_DTYPE, PRODUCER_DTYPE
-from ..segment.batch import ControlType
+from ..base.rows import ABORTED_DTYPE, HEADER_DTYPE, PRODUCER_DTYPE, rows_of
+from ..segment.batch import Attributes, ControlType
 from ..segment.segment import next_offset_of
 from .producer_snapshot import decode_snapshot, encode_snapshot
 
@@ -29,10 +29,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from .._native.segment import Batches
+    from ..base.errors import OncelogError
     from ..base.rows import Row
     from ..log.log import Log
 
 ABORT: Final = int(ControlType.ABORT)
+CONTROL: Final = int(Attributes.CONTROL)
 NOTHING_ABORTED: Final = np.empty(0, ABORTED_DTYPE)
 
 
@@ -90,93 +93,70 @@ class ProducerState:
         self.next_offset = next_offset_of(rows)
         return aborted
 
+    def add(self, batches: Batches) -> None:
+        """Takes batches into account that were just written."""
+        self.table.replay(batches)
+        self.next_offset = batches.next_offset
+
     # ------------------------------------------------------------ judging
 
-    def duplicate_of(self, row: Row, *, known_from_start: bool = False) -> int | None:
-        """The base offset of the batch that this one repeats, None if it is new; raises if it does not fit."""
-        producer, epoch = row.producer_id, row.producer_epoch
-        sequence = row.base_sequence
-        verdict = self.table.check(producer, epoch, sequence, row.record_count, known_from_start)
+    def repeated(self, judged: tuple[int, int], batches: Batches) -> int:
+        """The base offset of the batch that a client repeats; raises for one that does not fit, as the table has
+        judged it."""
+        verdict, index = judged
         if verdict >= 0:
             return verdict
-        if verdict == FENCED:
-            raise InvalidProducerEpochError(
-                f"producer {producer} sends with epoch {epoch}, but epoch {self._epoch(producer)} is known"
-            )
-        if verdict == OUT_OF_ORDER:
-            raise OutOfOrderSequenceError(
-                f"producer {producer} sends sequence {sequence} in epoch {epoch}, {self._expectation(producer, epoch)}"
-            )
-        return None
+        raise self._refusal(
+            verdict, rows_of(np.frombuffer(memoryview(batches), HEADER_DTYPE))[index]
+        )
 
-    def _epoch(self, producer: int) -> int:
+    def _refusal(self, verdict: int, row: Row) -> OncelogError:
+        """The error that tells a producer or a coordinator what is wrong with its batch."""
+        producer, epoch, sequence = row.producer_id, row.producer_epoch, row.base_sequence
         known = self.table.get(producer)
-        return -1 if known is None else int(known["producer_epoch"])
-
-    def _expectation(self, producer: int, epoch: int) -> str:
-        known = self.table.get(producer)
-        if known is None:
-            return "but nothing is known of it, so 0 is expected"
-        if int(known["producer_epoch"]) != epoch:
-            return "but a new epoch starts at 0"
-        return f"but {(int(known['last_sequence']) + 1) % 2**31} is expected"
-
-    def check_epoch(self, row: Row) -> None:
-        """A coordinator's data is fenced like a client's, although its sequence is not judged."""
-        producer, epoch = row.producer_id, row.producer_epoch
-        if epoch < self._epoch(producer):
-            raise InvalidProducerEpochError(
-                f"producer {producer} sends with epoch {epoch}, but epoch {self._epoch(producer)} is known"
-            )
-
-    def check_outside_transaction(self, row: Row) -> None:
-        """A producer with an open transaction writes nothing outside of it."""
-        if self.table.first_open_offset is None:
-            return
-        known = self.table.get(row.producer_id)
-        if known is not None and int(known["current_txn_first_offset"]) >= 0:
-            raise InvalidTxnStateError(
-                f"producer {row.producer_id} has an open transaction and sends a batch outside of it"
-            )
-
-    def check_marker(self, row: Row, *, bumps_epoch: bool) -> None:
-        """A marker of an old producer epoch or an old coordinator comes from one that was replaced.
-
-        Where every transaction bumps the epoch, its marker's must be above the known one; the same marker
-        again, with nothing open, is harmless.
-        """
-        producer = row.producer_id
-        known = self.table.get(producer)
-        if known is None:
-            return
-        epoch, known_epoch = row.producer_epoch, int(known["producer_epoch"])
-        is_open = int(known["current_txn_first_offset"]) >= 0
-        if epoch < known_epoch or (bumps_epoch and epoch == known_epoch and is_open):
-            raise InvalidProducerEpochError(
+        known_epoch = -1 if known is None else int(known["producer_epoch"])
+        if verdict == FENCED and row.attributes & CONTROL:
+            return InvalidProducerEpochError(
                 f"a marker for producer {producer} has epoch {epoch}, but epoch {known_epoch} is known"
             )
-        if row.coordinator_epoch < int(known["coordinator_epoch"]):
-            raise TransactionCoordinatorFencedError(
+        if verdict == FENCED:
+            return InvalidProducerEpochError(
+                f"producer {producer} sends with epoch {epoch}, but epoch {known_epoch} is known"
+            )
+        if verdict == OUT_OF_ORDER:
+            if known is None:
+                expectation = "but nothing is known of it, so 0 is expected"
+            elif known_epoch != epoch:
+                expectation = "but a new epoch starts at 0"
+            else:
+                expectation = f"but {(int(known['last_sequence']) + 1) % 2**31} is expected"
+            return OutOfOrderSequenceError(
+                f"producer {producer} sends sequence {sequence} in epoch {epoch}, {expectation}"
+            )
+        if verdict == OLD_COORDINATOR:
+            assert known is not None
+            return TransactionCoordinatorFencedError(
                 f"a marker for producer {producer} comes from coordinator epoch "
                 f"{row.coordinator_epoch}, but {int(known['coordinator_epoch'])} is known"
             )
+        return InvalidTxnStateError(
+            f"producer {producer} has an open transaction and sends a batch outside of it"
+        )
 
-    def aborts_of(self, rows: NDArray[np.void]) -> NDArray[np.void]:
+    def aborts_of(self, batches: Batches) -> NDArray[np.void]:
         """The transactions that markers among batches to be written will end as aborted; nothing changes yet."""
-        if len(rows) == 1:
-            if rows["control_type"][0] != ABORT or rows["producer_id"][0] < 0:
+        if len(batches) == 1:
+            if batches.producer_id < 0:
                 return NOTHING_ABORTED
-            return self.table.would_abort(int(rows["producer_id"][0]), int(rows["base_offset"][0]))
-        if not (rows["control_type"] == ABORT).any():
-            return NOTHING_ABORTED
+            return self.table.would_abort(batches.producer_id, batches.base_offset)
         # A marker may end a transaction that begins in the same append: play it through beside the table.
         involved = {producer for producer, _ in self.table.open_transactions()}
-        involved.update(rows["producer_id"].tolist())
+        involved.update(np.frombuffer(memoryview(batches), HEADER_DTYPE)["producer_id"].tolist())
         known = [row for row in map(self.table.get, sorted(involved)) if row is not None]
         trial = ProducerTable()
         if known:
             trial.load(np.array(known, PRODUCER_DTYPE))
-        return trial.replay(rows)
+        return trial.replay(batches)
 
     # ------------------------------------------------------------ snapshots
 

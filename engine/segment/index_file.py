@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from ..base.disk import map_descriptor, map_file
+from ..base.disk import map_descriptor, map_file, read_at
 from ..base.errors import CorruptFileError
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ class IndexFile:
         self.base_offset = base_offset
         self.count = 0
         self.capacity = 0
+        self.count_max = 0  # below the capacity, where slots are kept
         self._entries: Buffer = b""
         self._descriptor = -1
         self._disk: Disk | None = None
@@ -54,6 +55,26 @@ class IndexFile:
         self._entries = entries
         self.count = len(entries) // self.entry_bytes
 
+    def hold_growing(self) -> None:
+        """Takes the entries that a writer in another process has made so far, without a mapping: it cuts the file.
+
+        What follows the last entry is zeros. Entries are proven when they are used.
+        """
+        low, high, step = 0, 0, 4096 // self.entry_bytes * self.entry_bytes
+        while any(read_at(self.path, high, self.entry_bytes)):  # doubling, then halving
+            low, high = high, max(2 * high, step)
+        while high - low > step:
+            middle = (low + high) // 2 // self.entry_bytes * self.entry_bytes
+            if any(read_at(self.path, middle, self.entry_bytes)):
+                low = middle
+            else:
+                high = middle
+        entries = read_at(self.path, 0, high)
+        size = len(entries) - len(entries) % self.entry_bytes
+        while size and not any(entries[size - self.entry_bytes : size]):
+            size -= self.entry_bytes
+        self.hold(entries[:size])
+
     def all(self) -> bytes:
         """The bytes of all entries."""
         return bytes(memoryview(self._entries)[: self.count * self.entry_bytes])
@@ -68,11 +89,12 @@ class IndexFile:
 
     @property
     def is_full(self) -> bool:
-        return self.count >= self.capacity - self.kept_slots
+        return self.count >= self.count_max
 
     def open(self, disk: Disk, bytes_max: int, *, keep: int = 0) -> None:
         """Makes the file ready to grow to ``bytes_max``, with the first ``keep`` entries it has."""
         self.capacity = bytes_max // self.entry_bytes
+        self.count_max = self.capacity - self.kept_slots
         size = max(self.capacity, keep) * self.entry_bytes
         if self._descriptor < 0:
             self._disk = disk

@@ -16,7 +16,7 @@ import numpy as np
 
 from .._native.batch import scan_prefix
 from .._native.segment import IndexState, seek
-from ..base.disk import file_size, map_descriptor, map_file
+from ..base.disk import file_size, map_descriptor, map_file, read_descriptor
 from ..base.errors import (
     BatchError,
     CorruptFileError,
@@ -37,10 +37,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Buffer
 
+    from .._native.segment import Batches
     from ..base.disk import Disk
 
 # Headers are read in windows of this size, so that a walk over a large file holds few rows at a time.
 WINDOW_BYTES: Final = 8 << 20
+# New bytes of a file that grows are copied up to here, and mapped beyond.
+COPIED_BYTES_MAX: Final = 1 << 16
 RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 
 
@@ -116,6 +119,8 @@ class Segment:
                         map_descriptor(self._descriptor, size)
                         if self._descriptor >= 0
                         else map_file(self.path(LOG))
+                        if self.disk is not None
+                        else self.txn_index.pin_with(self.path(LOG))
                     )
                 except FileNotFoundError:
                     raise OffsetOutOfRangeError(
@@ -128,7 +133,22 @@ class Segment:
                 )
         return mapping[:size]
 
-    def rows(self, position: int = 0, *, check_crc: bool = False) -> Iterator[NDArray[np.void]]:
+    def view_from(self, position: int) -> tuple[Buffer, int]:
+        """Bytes from a position on at least, and the position where they start: mapped, and so the file's start.
+
+        Where only a few were written since the last mapping they are copied: a follower of the log would otherwise
+        have the whole file mapped anew for each batch.
+        """
+        if len(memoryview(self._mapping)) < self.size <= position + COPIED_BYTES_MAX:
+            with self._files:
+                size = self.size
+                if self._descriptor >= 0 and position < size:
+                    return read_descriptor(self._descriptor, position, size - position), position
+        return self.view(), 0
+
+    def rows(
+        self, position: int = 0, *, check_crc: bool = False, bytes_max: int | None = None
+    ) -> Iterator[NDArray[np.void]]:
         """Header rows from a batch's start on, window by window; raises where a batch is damaged.
 
         A base offset lies outside the checksum; that offsets rise is all there is to tell a wrong one.
@@ -136,7 +156,7 @@ class Segment:
         view, next_offset = self.view(), self.base_offset
         while position < len(view):
             rows, position, error = self._sound_rows(
-                view, position, next_offset, check_crc=check_crc
+                view, position, next_offset, check_crc=check_crc, bytes_max=bytes_max
             )
             if len(rows):
                 next_offset = next_offset_of(rows)
@@ -145,11 +165,18 @@ class Segment:
                 raise error
 
     def _sound_rows(
-        self, view: memoryview, position: int, next_offset: int, *, check_crc: bool
+        self,
+        view: memoryview,
+        position: int,
+        next_offset: int,
+        *,
+        check_crc: bool,
+        bytes_max: int | None = None,
     ) -> tuple[NDArray[np.void], int, OncelogError | None]:
         """One window of rows as far as they are sound and in order, where they end, and what is wrong there."""
+        window = WINDOW_BYTES if bytes_max is None else bytes_max
         rows, end, error = scan_prefix(
-            view, position, bytes_max=WINDOW_BYTES, check_crc=check_crc, file=self.path(LOG)
+            view, position, bytes_max=window, check_crc=check_crc, file=self.path(LOG)
         )
         in_order = self._count_in_order(rows, next_offset)
         if in_order == len(rows):
@@ -424,52 +451,58 @@ class Segment:
     @property
     def is_full(self) -> bool:
         """No room in an index for another entry."""
-        return self.offset_index.is_full or self.time_index.is_full
+        offsets, times = self.offset_index, self.time_index
+        return offsets.count >= offsets.count_max or times.count >= times.count_max
 
-    def append(self, data: Buffer, rows: NDArray[np.void], aborted: NDArray[np.void]) -> None:
+    def append(self, data: Buffer, batches: Batches, aborted: NDArray[np.void]) -> None:
         """Writes batches at the end, and what they add to the indexes.
 
         Nothing counts until all of it is written: after an error the segment is as before, and the next
         append first wipes out what was left behind. Positions of the rows become those in the file.
         """
-        assert self.disk is not None
-        assert self.state is not None
-        if next_offset_of(rows) - 1 - self.base_offset > RELATIVE_OFFSET_MAX:
+        disk, state = self.disk, self.state
+        assert disk is not None
+        assert state is not None
+        if batches.next_offset - 1 - self.base_offset > RELATIVE_OFFSET_MAX:
             raise OffsetOutOfRangeError(
-                f"offset {next_offset_of(rows) - 1} is too far above base offset {self.base_offset}"
+                f"offset {batches.next_offset - 1} is too far above base offset {self.base_offset}"
             )
         if self._descriptor < 0:
-            self._descriptor = self.disk.open(self.path(LOG))
+            self._descriptor = disk.open(self.path(LOG))
         if self._torn_end:
             self._wipe_torn()
-        start, end = self.size, self.size + memoryview(data).nbytes
-        rows["position"] += start
-        state = self.state.copy()
-        counts = self.offset_index.count, self.time_index.count
+        start, end = self.size, self.size + batches.nbytes
+        batches.move(start)
+        state = state.copy()
         self._is_synced = False
         try:
-            self.disk.write(self._descriptor, data, start)
-            offsets, times = state.add(rows, self.base_offset)
-            self._add_entries(offsets, times)
-            if len(aborted):
-                self.txn_index.append(self.disk, aborted)
+            disk.write(self._descriptor, data, start)
+            offsets, times = state.add(batches, self.base_offset)
+            if offsets or len(aborted):
+                self._add_entries(offsets, times, aborted)
         except BaseException:
-            self.offset_index.count, self.time_index.count = counts
             self._torn_end = end
             raise
         if not start:
-            self._first_timestamp = int(rows["max_timestamp"][0])
+            self._first_timestamp = batches.first_timestamp
         self.state = state
         self.size = end
 
-    def _add_entries(self, offsets: bytes, times: bytes) -> None:
-        """Entries of one append. Of several that do not fit the last are left out: searches start earlier."""
-        if offsets:
-            index = self.offset_index
+    def _add_entries(self, offsets: bytes, times: bytes, aborted: NDArray[np.void]) -> None:
+        """Entries of one append: all of them, or none. Of several that do not fit the last are left out: searches
+        start earlier."""
+        assert self.disk is not None
+        index, clock = self.offset_index, self.time_index
+        counts = index.count, clock.count
+        try:
             index.append(offsets[: max(index.capacity - index.count, 0) * index.entry_bytes])
-        if times:
-            clock = self.time_index  # whose last slot is for the entry that seals it
+            # The last slot of a time index is for the entry that seals it.
             clock.append(times[: max(clock.capacity - 1 - clock.count, 0) * clock.entry_bytes])
+            if len(aborted):
+                self.txn_index.append(self.disk, aborted)
+        except BaseException:
+            index.count, clock.count = counts
+            raise
 
     def _wipe_torn(self) -> None:
         """Zeros over what a failed append has left: after a crash it would count as written.
@@ -532,6 +565,18 @@ class Segment:
         self._is_synced = True
         if self.state is None:
             self._release()
+
+    def unsynced_log(self) -> int | None:
+        """A descriptor of one's own for the .log, where bytes of it may not be on the device; None where all are.
+
+        Whoever syncs it needs no lock meanwhile: the segment may grow, be sealed, cut or removed.
+        """
+        if self._is_synced:
+            return None
+        assert self.disk is not None
+        if self._descriptor >= 0:
+            return self.disk.duplicate(self._descriptor)
+        return self.disk.open(self.path(LOG))
 
     def _release(self) -> None:
         """Gives up the descriptors of files that will not grow; the mappings stay."""

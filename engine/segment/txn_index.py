@@ -20,17 +20,19 @@ at  size  type   field               invariant
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from .._native.txn_index import TxnIndex
-from ..base.disk import exists, file_size, map_descriptor, map_file
+from ..base.disk import exists, file_identity, file_size, map_descriptor, map_file, read_file
 from ..base.rows import ABORTED_DTYPE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from typing_extensions import Buffer
 
     from ..base.disk import Disk
 
@@ -49,6 +51,7 @@ class TxnIndexFile:
         self.path = path
         self.base_offset = base_offset
         self._index: TxnIndex | None = None
+        self._content: Buffer | None = None  # of the file, taken before it was needed
         self._descriptor = -1
         self._disk: Disk | None = None
 
@@ -57,9 +60,42 @@ class TxnIndexFile:
         """The checked entries; raises a CorruptRecordError where the file cannot be believed."""
         index = self._index  # taken once: another thread may give the file up meanwhile
         if index is None:
-            entries = map_file(self.path) if exists(self.path) else b""
-            index = self._index = TxnIndex(entries, self.base_offset, self.path)
+            self.pin()
+            index = self._index = TxnIndex(self._content or b"", self.base_offset, self.path)
         return index
+
+    def pin(self) -> None:
+        """Takes the entries as they are now; they are checked when they are first asked for."""
+        if self._index is None and self._content is None:
+            self._content = b""  # where there is no file, nothing was aborted
+            if exists(self.path):
+                with contextlib.suppress(FileNotFoundError):
+                    self._content = map_file(self.path)
+
+    def pin_with(self, log: str) -> memoryview | bytes:
+        """Maps a segment's .log, and takes the entries that belong to it, for a reader beside a writer at work.
+
+        The .log is the first of a segment's files to go. While its name stands for the same file, so do the others.
+        """
+        while True:
+            before = file_identity(log)
+            mapping = map_file(log)
+            self.pin()
+            after = file_identity(log)
+            if before is not None and after is not None and before[:2] == after[:2]:
+                return mapping
+            self.close()
+
+    def pin_growing(self, end_offset: int) -> None:
+        """Takes entries that another process may be adding to: those of markers below an offset."""
+        try:
+            content = read_file(self.path)
+        except FileNotFoundError:
+            content = b""
+        size = len(content) - len(content) % ENTRY.size
+        while size and ENTRY.unpack_from(content, size - ENTRY.size)[3] >= end_offset:
+            size -= ENTRY.size
+        self._index, self._content = None, content[:size]
 
     def hold(self, aborted: NDArray[np.void]) -> None:
         """Takes entries that were rebuilt in memory, for a reader that may not write."""
@@ -134,4 +170,4 @@ class TxnIndexFile:
     def close(self) -> None:
         """Gives up the file."""
         self.release()
-        self._index = None
+        self._index = self._content = None

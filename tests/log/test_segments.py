@@ -196,14 +196,16 @@ def test_a_preallocated_file_that_a_kill_left_is_no_obstacle(tmp_path: Path) -> 
 
 
 def test_readers_of_a_directory_whose_segments_go_get_a_typed_error(tmp_path: Path) -> None:
-    """A writer in another process may delete what a reader has listed but not mapped yet."""
+    """A writer that comes later may delete what a reader has listed but not mapped yet."""
     using = options(segment_bytes=300)
     directory, partition = open_partition(tmp_path, using)
     for number in range(9):
         Writer(partition).send(values(2, f"{number}."))
+    directory.close()
     reading, shown = open_partition(tmp_path, using, read_only=True)
     for segment in shown.log.segments:
         segment.close()
+    directory, partition = open_partition(tmp_path, using)
     partition.delete_records(-1)
     with pytest.raises(OffsetOutOfRangeError, match="removed"):
         read(shown, UNCOMMITTED)

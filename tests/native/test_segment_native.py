@@ -7,6 +7,7 @@ Validation of records (check_records) has its tests with the appends that need i
 from __future__ import annotations
 
 import bisect
+import shutil
 import struct
 import sys
 from collections import Counter
@@ -18,9 +19,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncelog._native import segment as native
-from oncelog.base.errors import CorruptRecordError, TruncatedBatchError
+from oncelog._native.checksum import crc32c
+from oncelog.base.errors import (
+    BatchError,
+    CorruptRecordError,
+    InvalidRecordError,
+    TruncatedBatchError,
+)
 from oncelog.base.rows import HEADER_DTYPE
-from oncelog.segment.batch import encode, scan
+from oncelog.partition.admission import Origin, admit
+from oncelog.segment.batch import Codec, encode, restamp, scan
 
 from ..partition.logs import (
     ABORT,
@@ -40,6 +48,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
+    from typing_extensions import Buffer
 
 OFFSET_ENTRY = struct.Struct(">ii")
 TIME_ENTRY = struct.Struct(">qi")
@@ -235,6 +244,197 @@ def test_rows_of_another_type_are_refused() -> None:
         native.stamp(bytearray(100), np.zeros(1, np.int64), 0, 0)
 
 
+# ---------------------------------------------------------------- one batch, and batches as a whole
+
+ANY_TIME = (-(2**63), 2**63 - 1)
+
+
+def check_one(
+    data: Buffer,
+    *,
+    size_max: int = 2**31,
+    is_client: bool = False,
+    key_needed: bool = False,
+    limits: tuple[int, int] = ANY_TIME,
+) -> native.Batches | None:
+    return native.check_one(data, size_max, is_client, key_needed, *limits)
+
+
+def plain_batch(count: int = 3, **fields: Any) -> bytearray:
+    keys = [b"key-%d" % number if number % 2 else None for number in range(count)]
+    stamps = [1000 + number for number in range(count)]
+    headers = [[("h", b"1")] if number == 1 else [] for number in range(count)]
+    return bytearray(
+        encode(
+            [b"v" * (number % 90) for number in range(count)],
+            keys=keys,
+            timestamps=stamps,
+            headers=headers,
+            batch_size=1 << 30,
+            **fields,
+        )
+    )
+
+
+def looked_at_closely(data: bytearray, *, key_needed: bool, earliest: int, latest: int) -> bool:
+    """What scan and check_records say of the same bytes."""
+    try:
+        rows = scan(data)
+        if len(rows) != 1 or rows["crc_ok"][0] != 1 or rows["attributes"][0] & 7:
+            return False
+        return not native.check_records(
+            data, rows, key_needed=key_needed, timestamp_min=earliest, timestamp_max=latest
+        )
+    except BatchError:
+        return False
+
+
+def test_one_sound_batch_is_proven_in_one_call() -> None:
+    data = plain_batch(producer_id=5, producer_epoch=2, base_sequence=7)
+    found = check_one(data)
+    assert found is not None
+    assert bytes(memoryview(found)) == scan(data).tobytes()
+    assert (len(found), found.nbytes, found.producer_id) == (1, len(data), 5)
+    assert (found.base_offset, found.next_offset, found.last_offset_delta) == (0, 3, 2)
+    assert (found.first_timestamp, found.max_timestamp) == (1002, 1002)
+    assert not found.has_abort
+    assert not found.are_markers
+
+
+@pytest.mark.parametrize("fixes_crc", [False, True])
+def test_one_batch_is_accepted_exactly_where_a_close_look_finds_nothing(fixes_crc: bool) -> None:
+    """Goal: the short way lets nothing through that the long way refuses, and refuses nothing without need.
+    Method: every byte of a batch changed in several ways, with and without a checksum that fits again."""
+    good = plain_batch()
+    accepted = 0
+    for at in range(len(good)):
+        for flip in (0x01, 0x02, 0x40, 0x80, 0xFF):
+            data = bytearray(good)
+            data[at] ^= flip
+            if fixes_crc:
+                data[17:21] = crc32c(data[21:]).to_bytes(4, "big")
+            for key_needed, limits in ((False, ANY_TIME), (True, ANY_TIME), (False, (1000, 1001))):
+                found = check_one(data, key_needed=key_needed, limits=limits)
+                expected = looked_at_closely(
+                    data, key_needed=key_needed, earliest=limits[0], latest=limits[1]
+                )
+                assert (found is not None) == expected, (at, flip, key_needed, limits)
+                accepted += found is not None
+    assert accepted > 0
+
+
+def test_what_is_not_exactly_one_plain_batch_is_left_to_a_close_look() -> None:
+    data = plain_batch()
+    wrong: list[bytes | bytearray] = [b"", data[:60], data + b"\0", data + data, bytes(len(data))]
+    wrong.extend(data[:size] for size in range(len(data)))
+    wrong.append(bytearray(encode([b"v" * 100] * 9, compression=Codec.GZIP)))
+    for each in wrong:
+        assert check_one(each) is None
+    assert check_one(data, key_needed=True) is None, "a record has no key"
+    assert check_one(data, limits=(1001, 2000)) is None
+    assert check_one(data, limits=(1000, 1001)) is None
+    assert check_one(data, limits=(1000, 1002)) is not None
+    large = plain_batch(2000)
+    assert len(large) > 1 << 16
+    assert check_one(large) is not None
+    large[-1] ^= 1
+    assert check_one(large) is None
+    with pytest.raises(TypeError):
+        check_one(None)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="contiguous"):
+        check_one(memoryview(data)[::2])
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_fine"),
+    [
+        ({}, True),
+        ({"producer_id": 5, "producer_epoch": 0, "base_sequence": 0}, True),
+        ({"producer_id": 5, "producer_epoch": 0, "base_sequence": 0, "attributes": 0x10}, True),
+        ({"attributes": 0x10}, False),
+        ({"attributes": 0x20}, False),
+        ({"producer_id": 5, "producer_epoch": 0, "base_sequence": -1}, False),
+    ],
+)
+def test_of_a_client_only_what_a_client_may_write_is_taken(
+    changes: dict[str, int], is_fine: bool
+) -> None:
+    """Goal: the short way and the rules of admission agree on what a client may write."""
+    data = plain_batch()
+    restamp(data, **changes)  # type: ignore[arg-type]
+    assert check_one(data) is not None
+    assert (check_one(data, is_client=True) is not None) == is_fine
+    if is_fine:
+        admit(data, options(), Origin.CLIENT, 1000)
+    else:
+        with pytest.raises(InvalidRecordError):
+            admit(data, options(), Origin.CLIENT, 1000)
+    gaps = bytearray(data)
+    gaps[23:27] = (9).to_bytes(4, "big")
+    gaps[17:21] = crc32c(gaps[21:]).to_bytes(4, "big")
+    assert check_one(gaps) is not None
+    assert check_one(gaps, is_client=True) is None
+    with pytest.raises(InvalidRecordError):
+        admit(gaps, options(), Origin.CLIENT, 1000)
+
+
+def test_a_batch_that_is_too_large_is_left_to_a_close_look() -> None:
+    data = plain_batch()
+    assert check_one(data, size_max=len(data)) is not None
+    for size_max in (len(data) - 1, 0, -1, -(2**63)):
+        assert check_one(data, size_max=size_max) is None
+
+
+def test_batches_tell_what_they_span_and_stand_for_their_rows() -> None:
+    """Goal: the numbers of several batches are those of their rows, and native code takes them for an array."""
+    data = bytearray(log_bytes())
+    rows = scan(data)
+    batches = native.Batches(rows)
+    assert (len(batches), batches.dtype, batches.nbytes) == (3, HEADER_DTYPE, len(data))
+    assert batches.base_offset == int(rows["base_offset"][0])
+    assert batches.next_offset == int(rows["base_offset"][2] + rows["last_offset_delta"][2]) + 1
+    assert batches.first_timestamp == int(rows["max_timestamp"][0])
+    assert batches.max_timestamp == int(rows["max_timestamp"].max())
+    native.stamp(data, batches, 500, 7)
+    assert scan(data)["base_offset"].tolist() == [500, 503, 504]
+    assert (batches.base_offset, int(rows["base_offset"][0]) == 500) == (500, False), "a copy"
+    batches.move(4000)
+    moved = np.frombuffer(memoryview(batches), HEADER_DTYPE)
+    assert moved["position"].tolist() == (rows["position"] + 4000).tolist()
+    one, other = native.IndexState(50), native.IndexState(50)
+    assert one.add(batches, 400) == other.add(moved, 400)
+    assert one.add(native.Batches(moved[1:2]), 400) == other.add(moved[1:2], 400)
+
+
+def test_markers_among_batches_are_seen() -> None:
+    rows = np.zeros(3, HEADER_DTYPE)
+    rows["control_type"] = -1
+    assert not native.Batches(rows).has_abort
+    rows["control_type"][2] = int(ABORT)
+    rows["attributes"][1:] = 0x30
+    assert native.Batches(rows).has_abort
+    assert not native.Batches(rows).are_markers
+    assert native.Batches(rows[1:].copy()).are_markers
+
+
+def test_batches_are_made_of_rows_alone() -> None:
+    with pytest.raises(ValueError, match="no batch"):
+        native.Batches(np.empty(0, HEADER_DTYPE))
+    with pytest.raises(TypeError, match="are needed"):
+        native.Batches(np.zeros(3, np.int64))
+    with pytest.raises(TypeError):
+        native.Batches(None)  # type: ignore[arg-type]
+    extreme = np.zeros(2, HEADER_DTYPE)
+    extreme["base_offset"] = 2**63 - 1
+    extreme["last_offset_delta"] = 2**31 - 1
+    extreme["position"] = extreme["size"] = 2**63 - 1
+    batches = native.Batches(extreme)
+    batches.move(2**63 - 1)
+    assert isinstance(batches.next_offset, int), "a lie is a wrong number, no more"
+    with pytest.raises(ValueError, match="outside"):
+        native.stamp(bytearray(100), batches, 0, 0)
+
+
 # ---------------------------------------------------------------- the engine goes through it
 
 
@@ -284,8 +484,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 COUNTED = {
-    "IndexState", "ProducerTable", "TxnIndex", "check_records", "decode", "find_offset", "scan", "scan_prefix",
-    "seek", "stamp", "visible_batches",
+    "IndexState", "ProducerTable", "TxnIndex", "check_one", "check_records", "decode", "find_offset", "scan",
+    "scan_prefix", "seek", "stamp", "visible_batches",
 }  # fmt: skip
 
 
@@ -299,8 +499,9 @@ def test_append_read_recovery_and_collect_run_through_native_code(
     writer = Writer(partition, 1)
     calls.clear()
     writer.send(values(5), transactional=True)
-    assert calls["scan"] == calls["check_records"] == calls["stamp"] == 1
-    assert calls["ProducerTable.check"] == calls["ProducerTable.replay"] == 1
+    assert calls["check_one"] == calls["stamp"] == 1
+    assert calls["scan"] == calls["check_records"] == 0
+    assert calls["ProducerTable.judge"] == calls["ProducerTable.replay"] == 1
     assert calls["IndexState.add"] == 1
     calls.clear()
     writer.end(ABORT)
@@ -318,9 +519,8 @@ def test_append_read_recovery_and_collect_run_through_native_code(
     assert calls["TxnIndex.collect_aborted_txns"] >= len(partition.log.segments)
     partition.sync()
     calls.clear()
-    _, again = open_partition(
-        tmp_path, options(segment_bytes=3000), read_only=True
-    )  # not closed: recovery
+    copy = shutil.copytree(tmp_path, tmp_path.with_name("as-a-crash-leaves-it"))
+    _, again = open_partition(copy, options(segment_bytes=3000), read_only=True)
     assert again.log_end_offset == partition.log_end_offset
     assert calls["scan_prefix"] >= len(again.log.segments)
     assert calls["ProducerTable.replay"] == calls["IndexState.add"] == len(again.log.segments)

@@ -17,7 +17,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
-from oncelog._native.sequence import ACCEPT, FENCED, OUT_OF_ORDER, ProducerTable
+from oncelog._native.segment import Batches
+from oncelog._native.sequence import (
+    ACCEPT,
+    FENCED,
+    OLD_COORDINATOR,
+    OPEN_TRANSACTION,
+    OUT_OF_ORDER,
+    ProducerTable,
+)
 from oncelog.base.rows import ABORTED_DTYPE, HEADER_DTYPE, PRODUCER_DTYPE
 from oncelog.segment.batch import Attributes, ControlType
 
@@ -115,6 +123,41 @@ class Model:
             if (first_sequence, last_sequence) == (sequence, last):
                 return last_offset - delta
         return ACCEPT if sequence == known.next_sequence() else OUT_OF_ORDER
+
+    def judge_data(
+        self,
+        producer_id: int,
+        epoch: int,
+        sequence: int,
+        count: int,
+        *,
+        is_transactional: bool,
+        is_client: bool,
+        bumps_epoch: bool,
+    ) -> int:
+        known = self.producers.get(producer_id)
+        verdict = ACCEPT
+        if is_client:
+            known_from_start = bumps_epoch and is_transactional
+            verdict = self.check(producer_id, epoch, sequence, count, known_from_start)
+        elif known is not None and epoch < known.epoch:
+            verdict = FENCED
+        is_open = known is not None and known.first_open is not None
+        return (
+            OPEN_TRANSACTION if verdict == ACCEPT and is_open and not is_transactional else verdict
+        )
+
+    def judge_marker(
+        self, producer_id: int, epoch: int, coordinator_epoch: int, *, bumps_epoch: bool
+    ) -> int:
+        known = self.producers.get(producer_id)
+        if known is None:
+            return ACCEPT
+        if epoch < known.epoch:
+            return FENCED
+        if bumps_epoch and epoch == known.epoch and known.first_open is not None:
+            return FENCED
+        return OLD_COORDINATOR if coordinator_epoch < known.coordinator_epoch else ACCEPT
 
     def _raise_epoch(self, known: Producer, epoch: int) -> None:
         if epoch != known.epoch:
@@ -279,6 +322,83 @@ class Producers(RuleBasedStateMachine):
     ) -> None:
         self._judge(producer_id, epoch, sequence, count, known_from_start)
 
+    def _verdict(self, rows: NDArray[np.void], *, is_client: bool, bumps_epoch: bool) -> int:
+        found = self.table.judge(rows, is_client, bumps_epoch)
+        assert self.table.judge(Batches(rows), is_client, bumps_epoch) == found
+        return ACCEPT if found is None else found[0]
+
+    @rule(
+        producer_id=PRODUCER_IDS,
+        epoch=EPOCHS,
+        sequence=st.sampled_from([0, 1, 2, 3, 5, MAX]),
+        follows=st.booleans(),
+        count=COUNTS,
+        is_transactional=st.booleans(),
+        is_client=st.booleans(),
+        bumps_epoch=st.booleans(),
+    )
+    def judge_a_batch(
+        self,
+        producer_id: int,
+        epoch: int,
+        sequence: int,
+        follows: bool,
+        count: int,
+        is_transactional: bool,
+        is_client: bool,
+        bumps_epoch: bool,
+    ) -> None:
+        """All that a leader asks of a data batch, of a client and of a coordinator."""
+        known = self.model.producers.get(producer_id)
+        if follows and known is not None:
+            epoch, sequence = max(known.epoch, 0), known.next_sequence()
+        rows = data(
+            producer_id,
+            self.offset,
+            sequence,
+            count,
+            epoch=epoch,
+            is_transactional=is_transactional,
+        )
+        assert self._verdict(
+            rows, is_client=is_client, bumps_epoch=bumps_epoch
+        ) == self.model.judge_data(
+            producer_id,
+            epoch,
+            sequence,
+            count,
+            is_transactional=is_transactional,
+            is_client=is_client,
+            bumps_epoch=bumps_epoch,
+        )
+
+    @rule(
+        producer_id=PRODUCER_IDS,
+        epoch=EPOCHS,
+        is_commit=st.booleans(),
+        coordinator_epoch=st.integers(0, 3),
+        bumps_epoch=st.booleans(),
+    )
+    def judge_a_marker(
+        self,
+        producer_id: int,
+        epoch: int,
+        is_commit: bool,
+        coordinator_epoch: int,
+        bumps_epoch: bool,
+    ) -> None:
+        rows = marker(
+            producer_id,
+            self.offset,
+            epoch=epoch,
+            is_commit=is_commit,
+            coordinator_epoch=coordinator_epoch,
+        )
+        expected = self.model.judge_marker(
+            producer_id, epoch, coordinator_epoch, bumps_epoch=bumps_epoch
+        )
+        assert self._verdict(rows, is_client=False, bumps_epoch=bumps_epoch) == expected
+
     @rule(
         producer_id=PRODUCER_IDS,
         epoch=EPOCHS,
@@ -376,6 +496,20 @@ TestProducers: Any = Producers.TestCase
 
 
 # ---------------------------------------------------------------- named rules
+
+
+def test_of_several_batches_the_first_that_does_not_fit_is_named() -> None:
+    table = ProducerTable()
+    table.replay(data(1, 0, 0, 3, epoch=2))
+    rows = np.concatenate([data(7, 3), data(-1, 4), data(1, 5, 9, epoch=2), data(1, 6, 0, epoch=1)])
+    assert table.judge(rows, True, True) == (OUT_OF_ORDER, 2)
+    assert table.judge(Batches(rows), True, True) == (OUT_OF_ORDER, 2)
+    assert table.judge(rows, False, True) == (FENCED, 3), "a coordinator's sequence is not judged"
+    assert table.judge(rows[:2], True, True) is None
+    assert table.judge(rows[:0], True, True) is None
+    assert table.judge(data(1, 3, 0, 3, epoch=2), True, True) == (0, 0), "a repeat"
+    with pytest.raises(TypeError, match="are needed"):
+        table.judge(np.zeros(1, np.int64), True, True)
 
 
 def test_the_last_five_batches_are_duplicates_and_older_ones_out_of_order() -> None:

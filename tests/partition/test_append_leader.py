@@ -374,7 +374,7 @@ def test_an_interrupt_after_the_write_leaves_log_and_producers_agreed(
     def interrupt(rows: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(partition.producers, "replay", interrupt)
+    monkeypatch.setattr(partition.producers, "add", interrupt)
     with pytest.raises(KeyboardInterrupt):
         writer.send(values(3), transactional=True)
     monkeypatch.undo()

@@ -473,3 +473,29 @@ def test_a_live_directory_is_read_without_being_changed(tmp_path: Path) -> None:
         reading.close()
         assert contents(tmp_path) == before
     directory.close()
+
+
+@pytest.mark.parametrize("read_only", [True, False], ids=["reader", "writer"])
+def test_a_rotten_last_batch_of_a_clean_directory_is_cut_and_told(
+    tmp_path: Path, read_only: bool
+) -> None:
+    """Goal: one bad batch at the end does not keep the rest from being read or the log from being written; a reader
+    leaves the file as it is.
+    Method: flip a bit in the last batch's records after a clean stop."""
+    directory, partition = open_partition(tmp_path)
+    for number in range(5):
+        Writer(partition).send(values(2, f"{number}."))
+    path = partition.log.active.path(".log")
+    directory.close()
+    content = bytearray(Path(path).read_bytes())
+    content[-3] ^= 1
+    Path(path).write_bytes(content)
+    directory, partition = open_partition(tmp_path, read_only=read_only)
+    assert [offset for offset, _ in read(partition)] == list(range(8))
+    assert partition.log_end_offset == partition.last_stable_offset == 8
+    (damage,) = partition.damage
+    assert "checksum" in str(damage)
+    assert (Path(path).read_bytes() == content) is read_only
+    if not read_only:
+        assert Writer(partition).send(values(1)).base_offset == 8
+    directory.close()

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oncelog._native.segment import Batches
 from oncelog._native.sequence import ProducerTable
 from oncelog.base.disk import Disk as SlowDisk
 from oncelog.base.errors import CorruptRecordError, OffsetOutOfRangeError, TruncatedBatchError
@@ -561,10 +562,10 @@ def test_an_offset_out_of_an_entrys_reach_is_refused_before_anything_is_written(
     for offset in (BASE + 2**31, BASE + 2**31 + 5, 2**40):
         data = bytes(encode([b"v"], base_offset=offset, timestamp_ms=1))
         with pytest.raises(OffsetOutOfRangeError, match="too far above"):
-            segment.append(data, scan(data), nothing)
+            segment.append(data, Batches(scan(data)), nothing)
     assert segment.size == 0
     assert (tmp_path / f"{BASE:020d}.log").stat().st_size == 0
     data = bytes(encode([b"v"], base_offset=BASE + 2**31 - 1, timestamp_ms=1))
-    segment.append(data, scan(data), nothing)
+    segment.append(data, Batches(scan(data)), nothing)
     assert segment.next_offset() == BASE + 2**31
     segment.close()

@@ -90,10 +90,13 @@ class Teller:
 
         pending: dict[bytes, int] = {}
 
+        def commit() -> None:
+            partition.sync_to(partition.log_end_offset)
+
         def settle() -> None:
             """What was written counts as acknowledged: at once, or with the sync that follows."""
             if self._syncs:
-                partition.sync()
+                partition.sync_to(partition.log_end_offset)
             ledger.offsets.update(pending)
             pending.clear()
 
@@ -131,8 +134,7 @@ class Teller:
             yield end(first, kept, commits=True)
             yield send(second, gone[2:], transactional=True)
             yield end(second, gone, commits=False)
-            if turn % 2:
-                yield partition.sync
+            yield partition.sync if turn % 2 else commit
 
 
 def tell(teller: Teller, path: Path, disk: Disk) -> tuple[DataDirectory, int]:

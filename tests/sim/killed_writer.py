@@ -13,11 +13,14 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tests.partition.logs import ABORT, KEY, TOPIC_ID, Writer, open_directory
 from tests.sim.history import SMALL, Teller
 from tests.sim.sim_disk import CountingDisk, KillingDisk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 FOREVER = 100_000
 
@@ -54,14 +57,14 @@ def write(job: dict[str, Any], pipe: int) -> None:
     acknowledge({"calls": disk.calls})
 
 
-def run(job: dict[str, Any]) -> dict[str, Any]:
+def run(job: dict[str, Any], work: Callable[[dict[str, Any], int], None] = write) -> dict[str, Any]:
     """Starts a writer, kills it when its time has come, and returns what it said before."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
         os.close(reading)
         try:
-            write(job, writing)
+            work(job, writing)
         except BaseException as error:  # noqa: BLE001
             os.write(writing, json.dumps({"error": repr(error)}).encode() + b"\n")
         os._exit(0)
@@ -87,11 +90,11 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
 class Killer:
     """The other end: hands jobs to the process and takes its answers."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: str = "tests.sim.killed_writer") -> None:
         import subprocess
 
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.sim.killed_writer"],
+            [sys.executable, "-m", module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=Path(__file__).resolve().parents[2],

@@ -101,6 +101,7 @@ def facts(path: Path) -> dict[str, Any] | None:
         return None
     end = partition.log_end_offset
     found: dict[str, Any] = {"end": end, "start": partition.log_start_offset}
+    found["was cut"] = bool(partition.damage)
     questions: dict[str, Callable[[], Any]] = {
         "stable": lambda: partition.last_stable_offset,
         "committed": lambda: read(partition),
@@ -127,7 +128,7 @@ def differs(known: dict[str, Any], found: dict[str, Any] | None, *, may_end_earl
     """Whether damage has changed an answer instead of being noticed."""
     if found is None:
         return False
-    if may_end_early and found["end"] < known["end"]:
+    if (may_end_early or found["was cut"]) and found["end"] < known["end"]:
         # Recovery has cut the log: what is left must be its beginning.
         return any(
             found[name] is not None and found[name] != known[name][: len(found[name])]

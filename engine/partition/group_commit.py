@@ -1,0 +1,116 @@
+"""Group commit: all who wait for the device share one fdatasync at a time.
+
+Duty         says up to where a log is on the device, and moves that on for whoever waits.
+Concurrency  any number of threads. Whoever finds no sync under way does the next one, for all that was written by
+             then; the others sleep, and find themselves covered, or one of them goes next. Neither this object's
+             lock nor the partition's is held while the device works: appends go on.
+Crash        nothing is kept: after opening, the recovery point is what is known to be there.
+
+What a commit needs is the bytes of the .log files, and the names of those that are new. Indexes and snapshots are
+derived, so that they wait for the next full sync, and with them the recovery point.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..base.disk import Disk
+    from ..log.log import Log
+
+
+class Unsynced(NamedTuple):
+    """What has to reach the device, so that all below ``end`` is there. The descriptors are the holder's own."""
+
+    end: int
+    descriptors: list[int]
+    needs_names: bool
+
+    def write(self, disk: Disk, directory: str) -> None:
+        """Returns when it is on the device. The segments may be rolled, cut or removed meanwhile."""
+        for descriptor in self.descriptors:
+            disk.sync(descriptor)
+        if self.needs_names:
+            disk.sync_directory(directory)
+
+    def close(self, disk: Disk) -> None:
+        for descriptor in self.descriptors:
+            with contextlib.suppress(OSError):
+                disk.close(descriptor)
+
+
+def unsynced_from(log: Log, durable_end: int, end: int) -> Unsynced:
+    """What a log has above an offset that may not be on the device. Under the partition's lock.
+
+    Where nothing of a segment was synced yet, its name may not be there either.
+    """
+    assert log.disk is not None
+    found = Unsynced(end, [], needs_names=False)
+    try:
+        for segment in log.from_offset(durable_end):
+            descriptor = segment.unsynced_log()
+            if descriptor is not None:
+                found.descriptors.append(descriptor)
+                if segment.base_offset >= durable_end:
+                    found = found._replace(needs_names=True)
+    except BaseException:
+        found.close(log.disk)
+        raise
+    return found
+
+
+class GroupCommit:
+    """How far a log is on the device, for threads that wait for it.
+
+    ``sync(offset)`` syncs what there is and returns how far; it raises where an offset cannot be reached. A failure
+    is that of the thread that met it; the next in turn calls ``sync`` as well, which knows of it.
+    """
+
+    def __init__(self, sync: Callable[[int], int]) -> None:
+        self.end = 0
+        self._sync = sync
+        self._turn = threading.Condition(threading.Lock())
+        self._is_syncing = False
+        self._cuts = 0  # how often the end was taken back: a sync from before says nothing then
+
+    def reach(self, offset: int) -> None:
+        """Returns when everything below an offset is on the device."""
+        while self._is_next(offset):
+            try:
+                cuts = (
+                    self._cuts
+                )  # first of all: with a cut at any time after, the sync does not count
+                end = self._sync(offset)
+                with self._turn:
+                    if cuts == self._cuts:
+                        self.end = max(self.end, end)
+            finally:
+                with self._turn:
+                    self._is_syncing = False
+                    self._turn.notify_all()
+
+    def _is_next(self, offset: int) -> bool:
+        """Waits until the offset is covered, or it is this thread's turn to sync."""
+        with self._turn:
+            while self.end < offset:
+                if not self._is_syncing:
+                    self._is_syncing = True
+                    return True
+                self._turn.wait()
+            return False
+
+    def rise(self, end: int) -> None:
+        """Somebody else has seen to it that all below an offset is on the device."""
+        with self._turn:
+            self.end = max(self.end, end)
+            self._turn.notify_all()
+
+    def fall(self, end: int) -> None:
+        """The log is cut at an offset."""
+        with self._turn:
+            self.end = min(self.end, end)
+            self._cuts += 1

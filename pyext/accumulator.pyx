@@ -1,0 +1,691 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+"""Records on their way into the log: batches that fill up, and what their senders wait for.
+Room    wraps csrc/encode.c and csrc/murmur2.c: no files, no clock, no codecs, no policy.
+Borrow  keys and values are copied into the batch before send() returns; a batch is its own memory.
+GIL     held from the look at an open batch to the record in it, so it is their lock; released for large sums.
+Fails   with oncelog.base.errors types; a record that is refused leaves its batch as it was.
+Layout  engine/segment/batch.py
+"""
+cimport cython
+from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.dict cimport PyDict_GetItem
+from cpython.list cimport PyList_GET_ITEM
+from cpython.memoryview cimport PyMemoryView_FromMemory
+from cpython.object cimport PyObject
+from cpython.pycapsule cimport PyCapsule_GetPointer
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memset
+from oncelog_c cimport (
+    OL_ATTR_CODEC, OL_BATCH_FULL, OL_HEADER_BYTES, OL_OK, ArrowArray, ArrowSchema, PyBUF_READ, check, fault_error,
+    ol_arrow_bind, ol_arrow_records, ol_block, ol_bytes_reserve, ol_column_slices, ol_encode, ol_encode_close,
+    ol_encoder, ol_encoder_free, ol_encoder_init, ol_fault, ol_header, ol_header_read, ol_header_restamp,
+    ol_key_partition, ol_key_partitions, ol_murmur2, ol_slice, ol_status, pin, pinned_data, pinned_size,
+)
+
+from collections import deque
+
+import numpy as np
+
+from oncelog.base.errors import InvalidTimestampError
+
+cdef enum:
+    NOGIL_BYTES = 1 << 16  # below, the switch costs more than the sum
+    # What a record may cost beside its key, value and headers: batch header, five varints, one varlong, attributes.
+    RECORD_BYTES_OVERHEAD = OL_HEADER_BYTES + 5 * 5 + 10 + 1
+    HEADER_BYTES_OVERHEAD = 2 * 5
+    NS_PER_MS = 1000000
+
+
+# ---------------------------------------------------------------- partitions of keys
+
+def murmur2(bytes key not None):
+    """Java's 32-bit hash of a key."""
+    return ol_murmur2(<const uint8_t *>PyBytes_AS_STRING(key), <size_t>PyBytes_GET_SIZE(key))
+
+
+def key_partition(bytes key not None, int32_t partition_count):
+    """The partition of a key, the same that Java's producer chooses."""
+    if partition_count < 1:
+        raise ValueError(f"a topic has at least one partition, not {partition_count}")
+    return ol_key_partition(<const uint8_t *>PyBytes_AS_STRING(key), <size_t>PyBytes_GET_SIZE(key), partition_count)
+
+
+def key_partitions(data, int32_t partition_count, int32_t null_partition):
+    """Partitions (int32) of the rows of anything with ``__arrow_c_array__``, by their column ``key``."""
+    cdef ol_arrow_records records
+    cdef ol_fault fault
+    cdef ol_slice keys[512]
+    cdef const char *column = NULL
+    cdef int64_t start = 0, count
+    cdef int32_t[::1] found
+    cdef ol_status status = OL_OK
+    if partition_count < 1:
+        raise ValueError(f"a topic has at least one partition, not {partition_count}")
+    schema, array = data.__arrow_c_array__()
+    if ol_arrow_bind(&records, <ArrowSchema *>PyCapsule_GetPointer(schema, "arrow_schema"),
+                     <ArrowArray *>PyCapsule_GetPointer(array, "arrow_array"), &column, &fault) != OL_OK:
+        raise TypeError(f"column {column.decode()!r}: {fault.what.decode()}" if column[0] else fault.what.decode())
+    result = np.full(records.length, null_partition, np.int32)
+    if not records.has_key or not records.length:
+        return result
+    found = result
+    with nogil:
+        while start < records.length and status == OL_OK:
+            count = min(records.length - start, <int64_t>512)
+            status = ol_column_slices(&records.key, start, count, keys)
+            if status == OL_OK:
+                ol_key_partitions(keys, count, partition_count, null_partition, &found[start])
+            start += count
+    if status != OL_OK:
+        raise ValueError("the Arrow offsets of column 'key' do not rise")
+    return result
+
+
+# ---------------------------------------------------------------- batches
+
+@cython.final
+cdef class Batch:
+    """Records of one partition, from the first that opens it to the answer of the broker.
+
+    Open, senders add to it; closed, it waits its turn; sealed, it is one record batch in a writable buffer;
+    done, it has an offset or an error, and its memory is given back. Only who drains the partition seals it.
+    """
+    cdef ol_encoder _encoder
+    cdef Py_buffer _given
+    cdef bint _is_given
+    cdef bint _is_sealed
+    cdef uint8_t *_data
+    cdef size_t _size
+    cdef Py_ssize_t _exports
+    cdef list _callbacks
+    cdef readonly PartitionIntake target
+    cdef readonly int64_t record_count
+    cdef readonly int64_t reserved_bytes
+    cdef readonly int64_t opened_ms
+    cdef readonly bint is_open
+    cdef readonly bint is_done
+    cdef readonly int64_t producer_id
+    cdef readonly int16_t producer_epoch
+    cdef readonly int32_t base_sequence
+    cdef readonly int64_t base_offset
+    cdef readonly int64_t log_append_time_ms
+    cdef readonly object error
+    cdef public int attempts
+
+    def __cinit__(self, PartitionIntake target not None, int64_t bytes_max, int64_t reserved_bytes, int64_t opened_ms):
+        ol_encoder_init(&self._encoder)
+        self._encoder.compress = True  # a full batch is reported, not closed: its sender has to know
+        self._encoder.batch_bytes_max = bytes_max
+        self.target = target
+        self.reserved_bytes = reserved_bytes
+        self.opened_ms = opened_ms
+        self.is_open = True
+        self.producer_id = self.producer_epoch = self.base_sequence = -1
+        self.base_offset = self.log_append_time_ms = -1
+
+    def __dealloc__(self):
+        self._free()
+
+    cdef void _free(self) noexcept:
+        ol_encoder_free(&self._encoder)
+        if self._is_given:
+            self._is_given = False
+            PyBuffer_Release(&self._given)
+        self._data = NULL
+        self._size = 0
+
+    @staticmethod
+    def encoded(PartitionIntake target not None, data, int64_t record_count, int64_t opened_ms):
+        """A closed batch of records that are encoded already, in a writable buffer that it keeps."""
+        cdef Batch batch = Batch.__new__(Batch, target, 0, 0, opened_ms)
+        PyObject_GetBuffer(data, &batch._given, PyBUF_WRITABLE)
+        batch._is_given = batch._is_sealed = True
+        batch._data = <uint8_t *>batch._given.buf
+        batch._size = <size_t>batch._given.len
+        batch.reserved_bytes = batch._given.len
+        batch.record_count = record_count
+        batch.is_open = False
+        return batch
+
+    def __len__(self):
+        return <Py_ssize_t>(self._size if self._is_sealed else self._encoder.out.size)
+
+    def __bool__(self):
+        return True
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        if not self._is_sealed or self._data is NULL:
+            raise BufferError("the batch is not sealed, or done")
+        PyBuffer_FillInfo(view, self, self._data, <Py_ssize_t>self._size, 0, flags)
+        self._exports += 1
+
+    def __releasebuffer__(self, Py_buffer *view):
+        self._exports -= 1
+        if not self._exports and self.is_done:
+            self._free()
+
+    def __repr__(self):
+        state = "done" if self.is_done else "open" if self.is_open else "closed"
+        return f"Batch({self.target.topic}-{self.target.partition}, {self.record_count} records, {state})"
+
+    def seal(self, int64_t producer_id, int16_t producer_epoch, int32_t base_sequence, int16_t attributes,
+             compress=None):
+        """Makes it one record batch; again, gives the same records another identity.
+
+        ``attributes`` are the codec, which goes with ``compress``, and the transactional flag.
+        """
+        cdef ol_fault fault
+        cdef ol_header header
+        memset(&fault, 0, sizeof(fault))
+        fault.record = -1
+        if self.is_open or self.is_done:
+            raise ValueError("only a batch that is closed and waits can be sealed")
+        if self._is_sealed:
+            check(ol_header_read(&header, self._data, self._size, 0, False, &fault), &fault, "")
+            header.producer_id = producer_id
+            header.producer_epoch = producer_epoch
+            header.base_sequence = base_sequence
+            header.attributes = (header.attributes & OL_ATTR_CODEC) | (attributes & ~OL_ATTR_CODEC)
+            ol_header_restamp(self._data, &header)
+        else:
+            self._encoder.next.producer_id = producer_id
+            self._encoder.next.producer_epoch = producer_epoch
+            self._encoder.next.base_sequence = base_sequence
+            self._encoder.next.attributes = attributes
+            self._close(compress, &fault)
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.base_sequence = base_sequence
+
+    cdef int _close(self, compress, ol_fault *fault) except -1:
+        cdef const uint8_t *payload = NULL
+        cdef size_t start = OL_HEADER_BYTES, size = 0
+        cdef ol_status status
+        cdef object held
+        if compress is not None:
+            held = pin(compress(PyMemoryView_FromMemory(<char *>self._encoder.out.data + start,
+                                                        <Py_ssize_t>(self._encoder.out.size - start), PyBUF_READ)))
+            payload, size = pinned_data(held), pinned_size(held)
+        if self._encoder.out.size < NOGIL_BYTES:
+            status = ol_encode_close(&self._encoder, payload, size, fault)
+        else:
+            with nogil:
+                status = ol_encode_close(&self._encoder, payload, size, fault)
+        check(status, fault, "")
+        self._data = self._encoder.out.data
+        self._size = self._encoder.out.size
+        self._is_sealed = True
+        return 0
+
+    def complete(self, int64_t base_offset, int64_t log_append_time_ms, error=None):
+        """The broker's answer, once; False if there was one before."""
+        if self.is_done:
+            return False
+        self.is_open = False
+        self.base_offset = base_offset
+        self.log_append_time_ms = log_append_time_ms
+        self.error = error
+        self.is_done = True
+        if not self._exports:
+            self._free()
+        return True
+
+    def take_callbacks(self):
+        """(delivery, callback) pairs to be called now that the batch is done, each given out once."""
+        callbacks, self._callbacks = self._callbacks, None
+        return callbacks or ()
+
+    @property
+    def has_callbacks(self):
+        return self._callbacks is not None
+
+
+@cython.final
+cdef class RecordMetadata:
+    """Where an acknowledged record lies. ``offset`` is -1 where only the fact is known, as for a repeated batch
+    whose first answer was lost long ago; sizes are those of the bytes given, -1 for None."""
+    cdef readonly str topic
+    cdef readonly int32_t partition
+    cdef readonly int64_t offset
+    cdef readonly int64_t timestamp
+    cdef readonly int64_t serialized_key_size
+    cdef readonly int64_t serialized_value_size
+
+    def __init__(self, str topic, int32_t partition, int64_t offset, int64_t timestamp,
+                 int64_t serialized_key_size=-1, int64_t serialized_value_size=-1):
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.timestamp = timestamp
+        self.serialized_key_size = serialized_key_size
+        self.serialized_value_size = serialized_value_size
+
+    cdef tuple _fields(self):
+        return (self.topic, self.partition, self.offset, self.timestamp, self.serialized_key_size,
+                self.serialized_value_size)
+
+    def __eq__(self, other):
+        if not isinstance(other, RecordMetadata):
+            return NotImplemented
+        return self._fields() == (<RecordMetadata>other)._fields()
+
+    def __hash__(self):
+        return hash(self._fields())
+
+    def __reduce__(self):
+        return RecordMetadata, self._fields()
+
+    def __repr__(self):
+        return (f"RecordMetadata(topic={self.topic!r}, partition={self.partition}, offset={self.offset}, "
+                f"timestamp={self.timestamp})")
+
+
+# Untracked by the garbage collector: one is made for each record, and a cycle through a callback ends with its batch.
+@cython.final
+@cython.no_gc
+@cython.freelist(1024)
+cdef class Delivery:
+    """What becomes of one record: an offset once it is acknowledged, or the reason why not."""
+    cdef Batch _batch
+    cdef int64_t _timestamp
+    cdef int64_t _key_size
+    cdef int64_t _value_size
+    cdef int32_t _index
+
+    def __init__(self, *args, **options):
+        raise TypeError("a Delivery comes from send()")
+
+    def done(self):
+        """Whether it is known what became of the record."""
+        return self._batch.is_done
+
+    def result(self, timeout_ms=None):
+        """The record's place in the log; waits for it, and raises what went wrong.
+
+        A batch that still lingers is sent at once. ``timeout_ms`` bounds the wait (None: as long as it takes, which
+        ``delivery.timeout.ms`` bounds).
+        """
+        self._wait(timeout_ms)
+        if self._batch.error is not None:
+            raise self._batch.error
+        return self._metadata()
+
+    def exception(self, timeout_ms=None):
+        """What went wrong, or None; waits like result()."""
+        self._wait(timeout_ms)
+        return self._batch.error
+
+    def add_callback(self, callback):
+        """Calls ``callback(error, metadata)`` when the record is done, one of them None; at once if it is."""
+        cdef Batch batch = self._batch
+        # Making these may collect garbage, which may run other threads: the batch is looked at after it.
+        cdef tuple pair = (self, callback)
+        cdef list fresh = []
+        if not batch.is_done:
+            if batch._callbacks is None:
+                batch._callbacks = fresh
+            batch._callbacks.append(pair)
+            return
+        self.answer(callback)
+
+    def answer(self, callback):
+        """Tells a callback what is known of a record that is done."""
+        error = self._batch.error
+        callback(error, None if error is not None else self._metadata())
+
+    cdef int _wait(self, timeout_ms) except -1:
+        if not self._batch.is_done:
+            self._batch.target.owner.wait_for(self._batch, timeout_ms)
+        return 0
+
+    cdef RecordMetadata _metadata(self):
+        cdef RecordMetadata metadata = RecordMetadata.__new__(RecordMetadata)
+        cdef Batch batch = self._batch
+        metadata.topic = batch.target.topic
+        metadata.partition = batch.target.partition
+        metadata.offset = batch.base_offset + self._index if batch.base_offset >= 0 else -1
+        metadata.timestamp = self._timestamp if batch.log_append_time_ms < 0 else batch.log_append_time_ms
+        metadata.serialized_key_size = self._key_size
+        metadata.serialized_value_size = self._value_size
+        return metadata
+
+    def __repr__(self):
+        cdef Batch batch = self._batch
+        place = f"{batch.target.topic}-{batch.target.partition}"
+        if not batch.is_done:
+            return f"Delivery({place}, waiting)"
+        return f"Delivery({place}, {'failed' if batch.error is not None else 'done'})"
+
+
+# ---------------------------------------------------------------- intake
+
+cdef class PartitionIntake:
+    """Where the records of one partition go in: the open batch, and the closed ones that wait behind it.
+
+    ``owner`` answers ``wait_for(batch, timeout_ms)``.
+    """
+    cdef readonly str topic
+    cdef readonly int32_t partition
+    cdef readonly object owner
+    cdef readonly Batch open_batch
+    cdef readonly object waiting
+
+    def __init__(self, str topic not None, int32_t partition, owner):
+        self.topic = topic
+        self.partition = partition
+        self.owner = owner
+        self.waiting = deque()
+
+
+@cython.final
+cdef class TopicIntake:
+    """The partitions of a topic, and the one that records without a key stick to for now."""
+    cdef readonly str topic
+    cdef readonly list partitions
+    cdef readonly int32_t sticky
+
+    def __init__(self, str topic not None, partitions):
+        self.topic = topic
+        self.partitions = []
+        self.grow(partitions)
+
+    def grow(self, partitions):
+        """Adds partitions; those known stay."""
+        cdef list more = list(partitions)
+        for partition in more:
+            if not isinstance(partition, PartitionIntake):
+                raise TypeError(f"not a partition: {partition!r}")
+        self.partitions.extend(more)
+
+    def stick_to(self, int32_t partition):
+        if partition < 0 or partition >= len(self.partitions):
+            raise ValueError(f"{self.topic} has no partition {partition}")
+        self.sticky = partition
+
+
+cdef class Accumulator:
+    """Takes records and puts them into open batches; everything that needs a decision is asked of a subclass.
+
+    ``_meet_topic(topic)`` returns the TopicIntake of a topic seen for the first time, ``_make_room(topic, partition,
+    bytes)`` sees to an open batch with room, ``_send_now(partition)`` sends it without lingering,
+    ``_refuse_size(bytes)`` and ``_refuse_partition(topic, partition)`` raise or, for a topic that has grown, return.
+
+    Concurrency: many threads send at once. Whatever must not be seen half done runs without giving up the GIL.
+    """
+    cdef dict _topics
+    cdef object _now_ms
+    cdef object _now_ns
+    cdef int64_t _record_bytes_max
+    cdef bint _is_eager
+    cdef bint _ignores_keys
+    cdef bint _rotates
+    cdef readonly object opened        # open batches, oldest first, with closed ones among them
+    cdef readonly dict incomplete      # closed batches that are not done
+    cdef readonly int64_t available_bytes
+    cdef readonly int64_t record_count
+    cdef readonly int64_t record_bytes
+    cdef public object gate            # None: records are welcome; else it is called, and raises
+
+    def __cinit__(self, *args, **options):
+        self._topics = {}
+        self.opened = deque()
+        self.incomplete = {}
+
+    def _configure(self, now_ms, now_ns, *, int64_t record_bytes_max, int64_t buffer_bytes, bint is_eager,
+                   bint ignores_keys, bint rotates):
+        """``now_ns``, if there is one, is the clock of ``now_ms`` without a Python frame."""
+        self._now_ms = now_ms
+        self._now_ns = now_ns
+        self._record_bytes_max = record_bytes_max
+        self.available_bytes = buffer_bytes
+        self._is_eager = is_eager
+        self._ignores_keys = ignores_keys or rotates
+        self._rotates = rotates
+
+    def send(self, topic, value=None, key=None, partition=None, timestamp=None, headers=None, on_delivery=None):
+        """Adds one record to the batch that its partition has open; the answer comes with the Delivery.
+
+        ``value`` and ``key`` are bytes or None, ``timestamp`` is milliseconds since 1970 (default: now), ``headers``
+        are (str, bytes or None) pairs. A key decides the partition as Java's producer does; without one, records
+        stick to a partition for a batch. ``on_delivery(error, metadata)`` is called once the record is done.
+        """
+        cdef TopicIntake intake
+        cdef PartitionIntake target
+        cdef Batch batch
+        cdef Delivery delivery
+        cdef _Headers pairs = None
+        cdef ol_slice key_slice, value_slice
+        cdef ol_block block
+        cdef ol_fault fault
+        cdef ol_status status
+        cdef PyObject *found
+        cdef int32_t number = -1
+        cdef int64_t when, size, done = 0
+        if timestamp is None:
+            when = <int64_t>self._now_ms() if self._now_ns is None else <int64_t>self._now_ns() // NS_PER_MS
+        else:
+            when = timestamp
+            if when < 0:
+                raise InvalidTimestampError(f"timestamp {when} is negative")
+        if value is not None and not PyBytes_CheckExact(value):
+            value = _bytes_of(value, "value")
+        if key is not None and not PyBytes_CheckExact(key):
+            key = _bytes_of(key, "key")
+        value_slice = _slice_of(value)
+        key_slice = _slice_of(key)
+        size = RECORD_BYTES_OVERHEAD + max(key_slice.size, 0) + max(value_slice.size, 0)
+        memset(&block, 0, sizeof(block))
+        block.count = 1
+        block.keys = &key_slice
+        block.values = &value_slice
+        if headers is not None:
+            pairs = _Headers.__new__(_Headers)
+            size += pairs._gather(headers)
+            block.header_starts = &pairs._start
+            block.header_ends = &pairs._end
+            block.header_keys = pairs._keys
+            block.header_values = pairs._values
+        if self.gate is not None:  # before the rest: who may not send at all should hear that first
+            self.gate()
+        found = PyDict_GetItem(self._topics, topic)
+        intake = <TopicIntake>found if found is not NULL else self._topic(topic)
+        if partition is not None:
+            number = partition
+            if number < 0 or number >= len(intake.partitions):
+                self._refuse_partition(intake, partition)
+        elif key_slice.size >= 0 and not self._ignores_keys:
+            number = ol_key_partition(key_slice.data, <size_t>key_slice.size, <int32_t>len(intake.partitions))
+        elif self._rotates:
+            number = intake.sticky
+            intake.sticky = (number + 1) % <int32_t>len(intake.partitions)
+        if size > self._record_bytes_max:
+            self._refuse_size(size)
+        while True:
+            if self.gate is not None:
+                self.gate()
+            target = <PartitionIntake>PyList_GET_ITEM(intake.partitions, intake.sticky if number < 0 else number)
+            batch = target.open_batch
+            if batch is not None:
+                batch._encoder.default_timestamp = when
+                status = ol_encode(&batch._encoder, &block, &done, &fault)
+                if status == OL_OK:
+                    break
+                if status != OL_BATCH_FULL:
+                    fault.position = fault.base_offset = fault.record = -1
+                    raise fault_error(&fault, "")
+            self._make_room(intake, target, size)
+        # Until here nobody else could see the batch without the record, or the record without its place.
+        delivery = Delivery.__new__(Delivery)
+        delivery._batch = batch
+        delivery._index = <int32_t>batch.record_count
+        delivery._timestamp = when
+        delivery._key_size = key_slice.size
+        delivery._value_size = value_slice.size
+        batch.record_count += 1
+        self.record_count += 1
+        self.record_bytes += size - RECORD_BYTES_OVERHEAD
+        if on_delivery is not None:
+            delivery.add_callback(on_delivery)
+        if self._is_eager:
+            self._send_now(target)
+        return delivery
+
+    cdef TopicIntake _topic(self, topic):
+        if not isinstance(topic, str):
+            raise TypeError(f"a topic is a str, not {type(topic).__name__}")
+        intake = self._topics.get(topic)
+        if intake is None:
+            intake = self._topics.setdefault(topic, self._meet_topic(topic))
+        return intake
+
+    def topic_intake(self, topic):
+        """The intake of a topic, asked for if it is new."""
+        return self._topic(topic)
+
+    def forget_topic(self, topic):
+        """The next record for it asks again."""
+        self._topics.pop(topic, None)
+
+    def partitions(self):
+        """Every partition that records were sent to."""
+        return [partition for intake in self._topics.values() for partition in (<TopicIntake>intake).partitions]
+
+    # Buffer memory: taken before a batch is opened, given back when it is done.
+
+    def take_bytes(self, int64_t count):
+        """Reserves memory; False if there is not enough."""
+        if self.available_bytes < count:
+            return False
+        self.available_bytes -= count
+        return True
+
+    def give_bytes(self, int64_t count):
+        self.available_bytes += count
+
+    def open_batch(self, PartitionIntake target not None, int64_t bytes_max, int64_t reserved_bytes, int64_t now_ms):
+        """Opens a batch with memory that was taken; False if the partition has one by now."""
+        cdef Batch batch = Batch.__new__(Batch, target, bytes_max, reserved_bytes, now_ms)
+        if ol_bytes_reserve(&batch._encoder.out, <size_t>reserved_bytes) != OL_OK:
+            raise MemoryError()
+        if target.open_batch is not None:  # not before: making the batch may have run other threads
+            return False
+        target.open_batch = batch
+        opened = self.opened
+        while opened and not (<Batch>opened[0]).is_open:
+            opened.popleft()
+        opened.append(batch)
+        return True
+
+    def close_batch(self, PartitionIntake target not None):
+        """Takes the open batch away from senders and lets it wait its turn; None if there is none to send."""
+        cdef Batch batch = target.open_batch
+        if batch is None:
+            return None
+        target.open_batch = None
+        batch.is_open = False
+        if not batch.record_count:
+            batch.complete(-1, -1)
+            self.available_bytes += batch.reserved_bytes
+            return None
+        self.incomplete[batch] = None
+        target.waiting.append(batch)
+        return batch
+
+    def add_batch(self, Batch batch not None):
+        """Lets an encoded batch wait its turn behind all that was sent to its partition before."""
+        self.close_batch(batch.target)
+        self.record_count += batch.record_count
+        self.record_bytes += <int64_t>batch._size
+        self.incomplete[batch] = None
+        batch.target.waiting.append(batch)
+
+    def drop_open(self):
+        """Takes all open batches away without sending them; returns them."""
+        cdef Batch batch
+        dropped = []
+        while self.opened:
+            batch = self.opened.popleft()
+            if batch.is_open:
+                batch.target.open_batch = None
+                batch.is_open = False
+                self.incomplete[batch] = None
+                dropped.append(batch)
+        return dropped
+
+    # What a subclass decides.
+
+    def _meet_topic(self, topic):
+        raise TypeError("an Accumulator is a base: use Producer")
+
+    def _make_room(self, topic, partition, count):
+        raise TypeError("an Accumulator is a base: use Producer")
+
+    def _send_now(self, partition):
+        raise TypeError("an Accumulator is a base: use Producer")
+
+    def _refuse_size(self, count):
+        raise TypeError("an Accumulator is a base: use Producer")
+
+    def _refuse_partition(self, topic, partition):
+        raise TypeError("an Accumulator is a base: use Producer")
+
+
+@cython.final
+cdef class _Headers:
+    """Slices of one record's headers, and what keeps them alive."""
+    cdef ol_slice *_keys
+    cdef ol_slice *_values
+    cdef int64_t _start
+    cdef int64_t _end
+    cdef list _kept
+
+    def __dealloc__(self):
+        free(self._keys)
+        free(self._values)
+
+    cdef int64_t _gather(self, headers) except -1:
+        """Returns the bytes that the headers may take."""
+        cdef const char *text
+        cdef Py_ssize_t size
+        cdef int64_t total = 0
+        cdef tuple pairs = tuple(headers.items() if isinstance(headers, dict) else headers)
+        self._kept = [pairs]
+        self._keys = <ol_slice *>malloc(max(len(pairs), 1) * sizeof(ol_slice))
+        self._values = <ol_slice *>malloc(max(len(pairs), 1) * sizeof(ol_slice))
+        if self._keys is NULL or self._values is NULL:
+            raise MemoryError()
+        for pair in pairs:
+            if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+                raise TypeError(f"headers are (str, bytes) pairs, not {type(pair).__name__}")
+            name, value = pair
+            if not isinstance(name, str):
+                raise TypeError(f"a header key is a str, not {type(name).__name__}")
+            if value is not None and not PyBytes_CheckExact(value):
+                value = _bytes_of(value, "header value")
+            self._kept.append(name)
+            self._kept.append(value)
+            text = PyUnicode_AsUTF8AndSize(name, &size)
+            self._keys[self._end] = ol_slice(<const uint8_t *>text, size)
+            self._values[self._end] = _slice_of(value)
+            total += HEADER_BYTES_OVERHEAD + size + max(self._values[self._end].size, 0)
+            self._end += 1
+        return total
+
+
+cdef inline ol_slice _slice_of(item):
+    if item is None:
+        return ol_slice(NULL, -1)
+    return ol_slice(<const uint8_t *>PyBytes_AS_STRING(item), PyBytes_GET_SIZE(item))
+
+
+cdef bytes _bytes_of(item, str what):
+    """The bytes of a buffer; a record is bytes, and nothing is turned into them by guessing."""
+    if isinstance(item, str):
+        raise TypeError(f"{what} must be bytes, not str: encode it first, for example with .encode()")
+    try:
+        return memoryview(item).tobytes()
+    except TypeError:
+        raise TypeError(f"{what} must be bytes, not {type(item).__name__}") from None
