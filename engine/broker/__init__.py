@@ -1,0 +1,1 @@
+"""Many partitions, and who may write to them."""

@@ -1,0 +1,789 @@
+"""The broker: many partitions, who may write to them, and the verbs of Kafka's protocol as methods.
+
+Duty         topics, produce, fetch, offsets, transactions: one set of semantics for every door.
+Concurrency  any thread may call any verb. Lock order: a transaction's, the broker's, a partition's.
+Waiting      none: time comes from ``now_ms``, and what must be waited for is handed to the caller (waiting.py).
+Crash        topics and epochs are replayed from the metadata log, transactions from ``__transaction_state``; what the
+             coordinator had decided is completed before the first call is answered.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import struct
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+from ..base import clock
+from ..base.config import BROKER, TOPIC, read_options, topic_defaults
+from ..base.disk import Disk
+from ..base.errors import (
+    ClosedError,
+    FencedLeaderEpochError,
+    InvalidConfigError,
+    InvalidRequestError,
+    InvalidTopicError,
+    InvalidTxnStateError,
+    NotLeaderOrFollowerError,
+    OncelogError,
+    UnknownLeaderEpochError,
+    UnknownTopicOrPartitionError,
+)
+from ..partition.compaction import Candidate, Compactor
+from ..partition.data_directory import DataDirectory
+from ..partition.partition import Fetched, Isolation, Origin, Partition, PartitionOptions
+from ..partition.retention import apply_retention
+from ..segment.batch import HEADER_BYTES, Attributes, ControlType, encode_marker
+from ..segment.names import TopicPartition
+from .adoption import adopted_counters, adopted_topics, check_ownership
+from .answers import (
+    ConfigValue,
+    ListedOffset,
+    Node,
+    PartitionDescription,
+    Produced,
+    ProducerDescription,
+    TopicDescription,
+    TxnMarker,
+)
+from .cluster_metadata import read_cluster_metadata
+from .housekeeping import Housekeeping
+from .metadata_log import MetadataLog
+from .producer_ids import ProducerIds
+from .state_log import StateLog
+from .topic_options import compaction_options, partition_options, retention_options
+from .topics import (
+    CONSUMER_OFFSETS,
+    INTERNAL,
+    TRANSACTION_STATE,
+    ConfigChange,
+    NewTopic,
+    Topic,
+    Topics,
+    changed_config,
+    new_topic_id,
+)
+from .txn_coordinator import CoordinatorOptions, TransactionCoordinator
+from .waiting import PendingSync, Watch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from typing_extensions import Buffer
+
+    from .txn_coordinator import ProducerIdentity, TransactionDescription, TransactionListing
+
+logger = logging.getLogger("oncelog.broker")
+
+TRANSACTIONAL: Final = int(Attributes.TRANSACTIONAL)
+ATTRIBUTES_LOW_BYTE: Final = 22
+PRODUCER_AT: Final = 43
+PRODUCER: Final = struct.Struct(">qh")
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+BLOCK_SIZE: Final = 1000
+PRODUCER_ID_MAX: Final = 2**63 - 1
+EPOCH_MAX: Final = 2**15 - 1
+INTERNAL_PREFIX: Final = {
+    TRANSACTION_STATE: "transaction.state.log",
+    CONSUMER_OFFSETS: "offsets.topic",
+}
+
+
+class Broker:
+    """An embedded broker: the one writer of a data directory."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        disk: Disk | None = None,
+        now_ms: Callable[[], int] = clock.now_ms,
+        config: Mapping[str, object] | None = None,
+        durability: str = "os",
+        adopt: bool = False,
+    ) -> None:
+        if durability not in ("os", "fsync"):
+            raise InvalidConfigError(f"durability is 'os' or 'fsync', not {durability!r}")
+        self.now_ms = now_ms
+        self.config = read_options(BROKER, config or {})
+        self.node_id: int = self.config["node.id"]
+        self.is_synced = durability == "fsync"
+        self._disk = disk or Disk()
+        self._lock = threading.RLock()
+        self._open: dict[TopicPartition, Partition] = {}
+        self._options: dict[str, PartitionOptions] = {}
+        self._defaults = topic_defaults(self.config)
+        self._is_closed = False
+        if not adopt:
+            check_ownership(os.fspath(path))
+        self._data = DataDirectory(
+            path, self._disk, now_ms=now_ms, options_of=lambda key: self._options_of(key.topic)
+        )
+        try:
+            self._start()
+        except BaseException:
+            self._data.abandon()
+            raise
+
+    # ------------------------------------------------------------ opening and closing
+
+    def _start(self) -> None:
+        self._metadata = MetadataLog(self._data.path, self._disk, self.now_ms)
+        is_foreign = self._metadata.is_new and bool(self._data.partitions)
+        if is_foreign:
+            self._adopt()
+        self._topics = Topics(self._metadata)
+        self.leader_epoch: int = self._metadata.facts.get("leader_epoch", -1) + 1
+        self._metadata.put({"leader_epoch": self.leader_epoch})
+        self.compactor = Compactor(self._data.path, self._disk)
+        self._complete_topics()
+        self.transactions = self._coordinator()
+        if is_foreign or not self._data.is_clean:
+            self.transactions.load(self._end_unknown_transactions)
+        else:
+            self.transactions.load()
+        self.housekeeping = Housekeeping(self)
+
+    def _adopt(self) -> None:
+        """Takes over what another broker wrote, and writes it down in one piece."""
+        cluster = read_cluster_metadata(self._data.path)
+        counts = {name: self._internal_count(name) for name in INTERNAL}
+        topics = adopted_topics(self._data, cluster, counts)
+        self._metadata.assume(topics)
+        self._topics = Topics(self._metadata)  # partitions cannot be opened without
+        self._metadata.put({**topics, **adopted_counters(self._data, cluster)})
+        logger.info("adopted %s: %d topics", self._data.path, len(topics))
+
+    def _complete_topics(self) -> None:
+        """Does what a crash left undone: removals that were begun, directories that were not made yet."""
+        for topic in self._topics.deleting():
+            self._remove(topic)
+        for name in self._topics.names():
+            topic = self._topics.need(name)
+            if not topic.is_internal:
+                self._make_directories(topic)
+
+    def _coordinator(self) -> TransactionCoordinator:
+        known = self._topics.get(TRANSACTION_STATE)
+        state = StateLog(
+            TRANSACTION_STATE,
+            known.partition_count if known else self._internal_count(TRANSACTION_STATE),
+            lambda number: self.partition(self._internal(TRANSACTION_STATE, number)),
+            lambda: self._existing(TRANSACTION_STATE),
+            self.leader_epoch,
+            self.now_ms,
+            is_synced=self.is_synced,
+        )
+        options = CoordinatorOptions.of(self.config)
+        return TransactionCoordinator(
+            state, ProducerIds(self._take_block), self, options, self.now_ms
+        )
+
+    def _existing(self, topic: str) -> list[int]:
+        return [key.partition for key in self._data.partitions if key.topic == topic]
+
+    def _internal(self, name: str, number: int) -> TopicPartition:
+        """A partition of an internal topic, which is made when it is first needed."""
+        if self._topics.get(name) is None:
+            with self._lock:
+                if self._topics.get(name) is None:
+                    self._topics.put([self._internal_topic(name)])
+        return TopicPartition(name, number)
+
+    def _internal_count(self, name: str) -> int:
+        count: int = self.config[f"{INTERNAL_PREFIX[name]}.num.partitions"]
+        return count
+
+    def _internal_topic(self, name: str) -> Topic:
+        count = self._internal_count(name)
+        config = {
+            "cleanup.policy": ("compact",),
+            "compression.type": "uncompressed" if name == TRANSACTION_STATE else "producer",
+            "segment.bytes": self.config[f"{INTERNAL_PREFIX[name]}.segment.bytes"],
+        }
+        return Topic(name, new_topic_id(), tuple(range(count)), config)
+
+    def _take_block(self) -> range:
+        """The next block of producer ids, written down before any of them is used."""
+        with self._lock:
+            first = self._metadata.facts.get("producer_ids", 0)
+            if first > PRODUCER_ID_MAX - BLOCK_SIZE:
+                raise InvalidRequestError("all producer ids are used up")
+            self._metadata.put({"producer_ids": first + BLOCK_SIZE})
+            return range(first, first + BLOCK_SIZE)
+
+    def _end_unknown_transactions(self) -> None:
+        """Ends what the logs have open and the coordinator has not, or no reader would get past it.
+
+        Markers are not synced: a power failure may take one and leave the word that all are written, so what was
+        decided is looked up. Where nothing was, nothing was promised, and the transaction is aborted.
+        """
+        hanging = [
+            (key, row)
+            for key in self._data.partitions
+            if self._topics.get(key.topic) is not None
+            for row in self.partition(key).active_producers()
+            if row.current_txn_first_offset >= 0
+            and not self.transactions.claims(key, row.producer_id, row.producer_epoch)
+        ]
+        decisions = self.transactions.decisions([row.producer_id for _, row in hanging])
+        for key, row in hanging:
+            decision = decisions.get((row.producer_id, row.producer_epoch, key))
+            logger.warning(
+                "%s: the transaction of producer %d at offset %d, which no coordinator knows, is %s",
+                key.directory,
+                row.producer_id,
+                row.current_txn_first_offset,
+                "committed, as was decided" if decision else "aborted",
+            )
+            self.write_marker(
+                key,
+                row.producer_id,
+                min(row.producer_epoch + 1, EPOCH_MAX),
+                committed=bool(decision),
+                coordinator_epoch=max(self.leader_epoch, row.coordinator_epoch),
+                transaction_version=1,
+            )
+
+    @property
+    def path(self) -> str:
+        return self._data.path
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
+    def close(self) -> None:
+        """A clean stop; closing twice is harmless."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            self.compactor.stop()
+            self._open.clear()
+            self._metadata.close()
+            self._data.close()
+
+    # ------------------------------------------------------------ topics
+
+    def topics(self) -> list[str]:
+        """Names of all topics, the internal ones among them."""
+        return self._topics.names()
+
+    def partition_count(self, topic: str) -> int:
+        return self._topics.need(topic).partition_count
+
+    def _config_of(self, topic: Topic) -> dict[str, Any]:
+        return {**self._defaults, **topic.config}
+
+    def _check_config(self, topic: Topic) -> None:
+        """Options that are possible by themselves may contradict each other."""
+        read_options(TOPIC, topic.config, self._defaults)
+
+    def _options_of(self, name: str) -> PartitionOptions:
+        options = self._options.get(name)
+        if options is None:
+            options = self._options[name] = partition_options(
+                self._config_of(self._topics.need(name)),
+                producer_id_expiration_ms=self.config["producer.id.expiration.ms"],
+                is_synced=self.is_synced,
+            )
+        return options
+
+    def partition(self, key: TopicPartition) -> Partition:
+        """A partition that is here, opened when it is first asked for."""
+        partition = self._open.get(key)
+        if partition is not None:
+            return partition
+        with self._lock:
+            self._check_open()
+            topic = self._topics.need(key.topic)
+            if key.partition not in topic.partitions:
+                if 0 <= key.partition < topic.partition_count:
+                    raise NotLeaderOrFollowerError(f"{key.directory} is not in this directory")
+                raise UnknownTopicOrPartitionError(
+                    f"topic {key.topic!r} has partitions 0 to {topic.partition_count - 1}, not {key.partition}"
+                )
+            self._open[key] = self._data.create(key, topic.topic_id)
+            return self._open[key]
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ClosedError(f"{self._data.path} is closed")
+
+    def create_topics(
+        self, topics: Iterable[NewTopic], *, validate_only: bool = False
+    ) -> dict[str, TopicDescription | OncelogError]:
+        """Makes topics; for each its description, or why it was not made."""
+        answers: dict[str, TopicDescription | OncelogError] = {}
+        with self._lock:
+            self._check_open()
+            for new in topics:
+                try:
+                    topic = self._topics.check_new(new, self.config["num.partitions"])
+                    self._check_config(topic)
+                    if not validate_only:
+                        self._topics.put([topic])
+                        self._make_directories(topic)
+                    answers[new.name] = self._described(topic)
+                except OncelogError as error:
+                    answers[new.name] = error
+        return answers
+
+    def _make_directories(self, topic: Topic) -> None:
+        for number in topic.partitions:
+            key = TopicPartition(topic.name, number)
+            if key not in self._data:
+                self._open[key] = self._data.create(key, topic.topic_id)
+
+    def create_partitions(self, counts: Mapping[str, int]) -> dict[str, OncelogError | None]:
+        """Gives topics more partitions."""
+        answers: dict[str, OncelogError | None] = {}
+        with self._lock:
+            self._check_open()
+            for name, count in counts.items():
+                try:
+                    topic = self._topics.check_count(self._topics.need(name), count)
+                    self._topics.put([topic])
+                    self._make_directories(topic)
+                    answers[name] = None
+                except OncelogError as error:
+                    answers[name] = error
+        return answers
+
+    def delete_topics(self, names: Iterable[str]) -> dict[str, OncelogError | None]:
+        """Removes topics with all their records. Readers that have them mapped go on."""
+        answers: dict[str, OncelogError | None] = {}
+        for name in names:
+            try:
+                with self._lock:
+                    self._check_open()
+                    topic = self._topics.need(name)
+                    if topic.is_internal:
+                        raise InvalidTopicError(f"{name} is the broker's own and stays")
+                    self._topics.put([topic._replace(is_deleting=True)])
+                    self._remove(topic)
+                answers[name] = None
+            except OncelogError as error:
+                answers[name] = error
+        return answers
+
+    def _remove(self, topic: Topic) -> None:
+        for number in topic.partitions:
+            key = TopicPartition(topic.name, number)
+            with self.compactor.paused(key):
+                self._open.pop(key, None)
+                if key in self._data:
+                    self._data.delete(key)
+                self.compactor.forget(key)
+        self._options.pop(topic.name, None)
+        self._topics.forget(topic.name)
+
+    def describe_topics(
+        self, names: Iterable[str] | None = None
+    ) -> dict[str, TopicDescription | OncelogError]:
+        """Topics with their ids and partitions: all, or those that are asked for."""
+        answers: dict[str, TopicDescription | OncelogError] = {}
+        for name in self.topics() if names is None else names:
+            try:
+                answers[name] = self._described(self._topics.need(name))
+            except OncelogError as error:
+                answers[name] = error
+        return answers
+
+    def _described(self, topic: Topic) -> TopicDescription:
+        node = (self.node_id,)
+        return TopicDescription(
+            topic.name,
+            topic.topic_id,
+            topic.is_internal,
+            tuple(
+                PartitionDescription(number, self.node_id, node, node, self.leader_epoch)
+                for number in topic.partitions
+            ),
+        )
+
+    def describe_configs(self, topic: str) -> dict[str, ConfigValue]:
+        """All options of a topic, and who set them."""
+        config = self._topics.need(topic).config
+        values = {}
+        for name, option in TOPIC.items():
+            if name in config:
+                values[name] = ConfigValue(config[name], "topic")
+            elif self._defaults.get(name, option.default) != option.default:
+                values[name] = ConfigValue(self._defaults[name], "broker")
+            else:
+                values[name] = ConfigValue(option.default, "default")
+        return values
+
+    def incremental_alter_configs(
+        self, changes: Mapping[str, Sequence[ConfigChange]], *, validate_only: bool = False
+    ) -> dict[str, OncelogError | None]:
+        """Changes topics' options; they hold from the next append on. From then on a config counts as known."""
+        answers: dict[str, OncelogError | None] = {}
+        with self._lock:
+            self._check_open()
+            for name, steps in changes.items():
+                try:
+                    topic = self._topics.need(name)
+                    config = changed_config(topic.config, steps, self._defaults)
+                    topic = topic._replace(config=config, is_config_known=True)
+                    self._check_config(topic)
+                    if not validate_only:
+                        self._topics.put([topic])
+                        self._reconfigure(name)
+                    answers[name] = None
+                except OncelogError as error:
+                    answers[name] = error
+        return answers
+
+    def _reconfigure(self, name: str) -> None:
+        self._options.pop(name, None)
+        options = self._options_of(name)
+        for key, partition in self._open.items():
+            if key.topic == name:
+                partition.reconfigure(options)
+
+    # ------------------------------------------------------------ records
+
+    def produce(
+        self,
+        key: TopicPartition,
+        batch: Buffer,
+        *,
+        acks: int = -1,
+        transactional_id: str | None = None,
+        transaction_version: int = 2,
+    ) -> Produced:
+        """Appends one batch, in a writable buffer that is stamped in place.
+
+        A transactional batch joins its transaction by itself in version 2, and must belong to it already in version
+        1. It is durable when the transaction is; any other is acknowledged after what ``pending`` stands for.
+        """
+        partition = self._open.get(key) or self.partition(key)
+        if key.topic[:2] == "__" and self._topics.need(key.topic).is_internal:
+            raise InvalidTopicError(f"{key.topic} is written by the broker alone")
+        view = memoryview(batch)
+        is_transactional = view.nbytes >= HEADER_BYTES and bool(
+            view[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL
+        )
+        if not is_transactional:
+            appended = partition.append_as_leader(
+                batch, leader_epoch=self.leader_epoch, now_ms=self.now_ms()
+            )
+            pending = None
+            if self.is_synced and acks != 0:
+                pending = PendingSync(partition, appended.last_offset + 1)
+            return Produced(*appended, pending)
+        return self._produce_in_transaction(partition, view, transactional_id, transaction_version)
+
+    def _produce_in_transaction(
+        self, partition: Partition, view: memoryview, transactional_id: str | None, version: int
+    ) -> Produced:
+        if transactional_id is None:
+            raise InvalidTxnStateError("a transactional batch was sent without a transactional id")
+        producer_id, epoch = PRODUCER.unpack_from(view, PRODUCER_AT)
+        opened = partition.transaction_of(producer_id)
+        bumps_epoch = version >= 2
+        transactions = self.transactions
+        if opened is not None and opened[0] == epoch and producer_id not in transactions.kept:
+            appended = partition.append_as_leader(
+                view,
+                leader_epoch=self.leader_epoch,
+                now_ms=self.now_ms(),
+                bumps_epoch=bumps_epoch,
+            )
+            return Produced(*appended, None)
+        with transactions.appending(
+            transactional_id, producer_id, epoch, partition.key, transaction_version=version
+        ):
+            appended = partition.append_as_leader(
+                view,
+                leader_epoch=self.leader_epoch,
+                now_ms=self.now_ms(),
+                bumps_epoch=bumps_epoch,
+            )
+            return Produced(*appended, None)
+
+    def fetch(
+        self,
+        key: TopicPartition,
+        offset: int,
+        *,
+        bytes_max: int = 1 << 20,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        at_least_one: bool = True,
+        leader_epoch: int = -1,
+    ) -> Fetched:
+        """Raw batches from an offset on, with the aborted transactions that a consumer filters by."""
+        self._check_epoch(key, leader_epoch)
+        return self.partition(key).fetch(offset, bytes_max, isolation, at_least_one=at_least_one)
+
+    def _check_epoch(self, key: TopicPartition, leader_epoch: int) -> None:
+        """A caller that names a leader epoch must name the present one."""
+        if leader_epoch in (-1, self.leader_epoch):
+            return
+        error = (
+            FencedLeaderEpochError if leader_epoch < self.leader_epoch else UnknownLeaderEpochError
+        )
+        raise error(f"{key.directory} has leader epoch {self.leader_epoch}, not {leader_epoch}")
+
+    def list_offsets(
+        self,
+        key: TopicPartition,
+        timestamp: int,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        *,
+        leader_epoch: int = -1,
+    ) -> ListedOffset:
+        """The latest (-1), the earliest (-2), that of the largest timestamp (-3), or the first at a time or later."""
+        self._check_epoch(key, leader_epoch)
+        partition = self.partition(key)
+        if timestamp == LATEST:
+            return self._listed(partition, partition.upper_bound(isolation), -1)
+        if timestamp in (EARLIEST, EARLIEST_LOCAL):
+            return self._listed(partition, partition.log_start_offset, -1)
+        if timestamp == MAX_TIMESTAMP:
+            found = partition.max_timestamp()
+        elif timestamp >= 0:
+            found = partition.offset_for_timestamp(timestamp, isolation)
+        else:
+            raise InvalidRequestError(f"{timestamp} is neither a time nor a name of an offset")
+        if found is None:
+            return ListedOffset(-1, -1, -1)
+        return self._listed(partition, found[1], found[0])
+
+    @staticmethod
+    def _listed(partition: Partition, offset: int, timestamp: int) -> ListedOffset:
+        return ListedOffset(offset, timestamp, partition.epochs.epoch_of(offset))
+
+    def delete_records(self, key: TopicPartition, before_offset: int) -> int:
+        """Moves a log's start up; -1 is its end. Returns the new start."""
+        return self.partition(key).delete_records(before_offset)
+
+    def watch(self, keys: Iterable[TopicPartition], wake: Callable[[], None]) -> Watch:
+        """Calls ``wake`` whenever readers of these partitions may see more, until the watch is closed."""
+        return Watch([self.partition(key) for key in keys], wake)
+
+    # ------------------------------------------------------------ transactions
+
+    def find_coordinator(self, key: str) -> Node:  # noqa: ARG002
+        """Who coordinates a transactional id or a group: in one process, this broker."""
+        return Node(self.node_id, "", -1)
+
+    def init_producer_id(
+        self,
+        transactional_id: str | None,
+        transaction_timeout_ms: int = 60_000,
+        *,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        enable_two_phase_commit: bool = False,
+        keep_prepared: bool = False,
+    ) -> ProducerIdentity:
+        """A producer's id and epoch. With a transactional id, older holders of it are fenced."""
+        self._check_open()
+        if enable_two_phase_commit and not self.config["transaction.two.phase.commit.enable"]:
+            raise InvalidRequestError(
+                "two-phase commit is off: open with config transaction.two.phase.commit.enable=true"
+            )
+        return self.transactions.init_producer_id(
+            transactional_id,
+            transaction_timeout_ms,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            enable_two_phase_commit=enable_two_phase_commit,
+            keep_prepared=keep_prepared,
+        )
+
+    def add_partitions_to_txn(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Iterable[TopicPartition],
+        *,
+        verify_only: bool = False,
+        transaction_version: int = 1,
+    ) -> None:
+        """Says which partitions a transaction is about to write to. All must be there, or none is added."""
+        keys = list(partitions)
+        for key in keys:
+            self.partition(key)
+        self.transactions.add_partitions_to_txn(
+            transactional_id,
+            producer_id,
+            producer_epoch,
+            keys,
+            verify_only=verify_only,
+            transaction_version=transaction_version,
+        )
+
+    def end_txn(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        committed: bool,
+        transaction_version: int = 2,
+    ) -> ProducerIdentity:
+        """Ends a transaction; when it returns, readers see its records, or never will."""
+        self._check_open()
+        return self.transactions.end_txn(
+            transactional_id,
+            producer_id,
+            producer_epoch,
+            committed=committed,
+            transaction_version=transaction_version,
+        )
+
+    def complete_transaction(self, transactional_id: str, *, commit: bool) -> None:
+        """Ends a prepared transaction: one that its producer declared ready, for an outside coordinator to decide."""
+        self._check_open()
+        self.transactions.complete_transaction(transactional_id, committed=commit)
+
+    def write_marker(
+        self,
+        key: TopicPartition,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        committed: bool,
+        coordinator_epoch: int,
+        transaction_version: int,
+    ) -> None:
+        """Ends a producer's transaction on one partition, for the coordinator."""
+        now_ms = self.now_ms()
+        marker = encode_marker(
+            ControlType.COMMIT if committed else ControlType.ABORT,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            coordinator_epoch=coordinator_epoch,
+            timestamp_ms=now_ms,
+        )
+        self.partition(key).append_as_leader(
+            memoryview(marker),
+            leader_epoch=self.leader_epoch,
+            now_ms=now_ms,
+            origin=Origin.COORDINATOR,
+            bumps_epoch=transaction_version >= 2,
+        )
+
+    def sync(self, keys: Iterable[TopicPartition]) -> None:
+        """Returns when everything in some partitions is on the device, where durability asks for it."""
+        if self.is_synced:
+            for key in keys:
+                partition = self.partition(key)
+                partition.sync_to(partition.log_end_offset)
+
+    def write_txn_markers(
+        self, markers: Iterable[TxnMarker]
+    ) -> dict[tuple[int, TopicPartition], OncelogError | None]:
+        """Ends transactions on single partitions, whatever the coordinator knows: the way out of one that hangs."""
+        answers: dict[tuple[int, TopicPartition], OncelogError | None] = {}
+        for marker in markers:
+            for key in marker.partitions:
+                try:
+                    self.write_marker(
+                        key,
+                        marker.producer_id,
+                        marker.producer_epoch,
+                        committed=marker.committed,
+                        coordinator_epoch=marker.coordinator_epoch,
+                        transaction_version=marker.transaction_version,
+                    )
+                    answers[marker.producer_id, key] = None
+                except OncelogError as error:
+                    answers[marker.producer_id, key] = error
+        return answers
+
+    def describe_producers(self, key: TopicPartition) -> list[ProducerDescription]:
+        """The producers that a partition remembers, those with an open transaction among them."""
+        return [
+            ProducerDescription(
+                row.producer_id,
+                row.producer_epoch,
+                row.last_sequence,
+                row.last_timestamp,
+                row.coordinator_epoch,
+                row.current_txn_first_offset,
+            )
+            for row in self.partition(key).active_producers()
+        ]
+
+    def describe_transactions(
+        self, transactional_ids: Iterable[str]
+    ) -> dict[str, TransactionDescription | OncelogError]:
+        answers: dict[str, TransactionDescription | OncelogError] = {}
+        for name in transactional_ids:
+            try:
+                answers[name] = self.transactions.describe_transaction(name)
+            except OncelogError as error:
+                answers[name] = error
+        return answers
+
+    def list_transactions(
+        self,
+        *,
+        states: Sequence[str] = (),
+        producer_ids: Sequence[int] = (),
+        duration_ms_min: int = -1,
+        id_pattern: str | None = None,
+    ) -> list[TransactionListing]:
+        return self.transactions.list_transactions(
+            states=states,
+            producer_ids=producer_ids,
+            duration_ms_min=duration_ms_min,
+            id_pattern=id_pattern,
+        )
+
+    # ------------------------------------------------------------ housekeeping
+
+    def tick(self) -> int:
+        """Does the short jobs that are due; returns the milliseconds until the next."""
+        return self.housekeeping.tick()
+
+    def opened(self) -> list[Partition]:
+        """The partitions that are open at this moment."""
+        return list(self._open.values())
+
+    def checkpoint(self) -> None:
+        self._data.checkpoint()
+
+    def apply_retention(self) -> int:
+        """Removes what topics no longer keep; a topic whose config is not known keeps everything."""
+        removed = 0
+        for key in self._data.partitions:
+            topic = self._topics.get(key.topic)
+            if topic is None or not topic.is_config_known:
+                continue
+            options = retention_options(self._config_of(topic))
+            removed += apply_retention(self.partition(key), options, self.now_ms())
+        return removed
+
+    def compact(self) -> bool:
+        """Cleans the log that needs it most, if any does; returns whether one was cleaned."""
+        candidates = []
+        is_stuck = self.is_synced and any(partition.is_offline for partition in self.opened())
+        for key in self._data.partitions:
+            topic = self._topics.get(key.topic)
+            if topic is None or not topic.is_config_known:
+                continue
+            options = compaction_options(self._config_of(topic))
+            if key.topic == TRANSACTION_STATE and is_stuck:
+                continue  # see below
+            if options is not None:
+                candidates.append(Candidate(self.partition(key), options))
+        now_ms = self.now_ms()
+        log = self.compactor.filthiest(candidates, now_ms)
+        if log is None:
+            return False
+        if log.candidate.partition.key.topic == TRANSACTION_STATE:
+            # What a decision led to is on the device before the decision may go.
+            self.sync(key for key in self._data.partitions if key.topic != TRANSACTION_STATE)
+        return self.compactor.clean(log, now_ms) is not None

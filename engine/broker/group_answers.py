@@ -1,0 +1,133 @@
+"""What the group coordinator is told and answers: its options, and groups as tools see them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from .consumer_group import ConsumerGroup
+from .group_metadata import GroupMetadata, GroupState
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+FIRST_DELAY: Final = "group.initial.rebalance.delay.ms"
+INT_MAX: Final = 2**31 - 1
+CLASSIC: Final = "classic"
+CONSUMER: Final = "consumer"
+
+Group = GroupMetadata | ConsumerGroup
+
+
+class GroupOptions(NamedTuple):
+    """The broker's options that are about groups; names are Kafka's.
+
+    The delay before a first rebalance gathers the members of a cluster that starts. An embedded broker's members start
+    one by one in one process, and a delay would only make each first subscribe wait: it is 0 unless it is given.
+    """
+
+    session_timeout_min_ms: int = 6_000
+    session_timeout_max_ms: int = 1_800_000
+    size_max: int = INT_MAX
+    first_delay_ms: int = 0
+    metadata_bytes_max: int = 4096
+    retention_ms: int = 7 * 24 * 3600 * 1000
+    consumer_session_timeout_ms: int = 45_000
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any], given: Collection[str] = ()) -> GroupOptions:
+        """From all options of a broker, and the names of those that somebody has set."""
+        names = {name.replace("_", ".") for name in given}
+        return cls(
+            config["group.min.session.timeout.ms"],
+            config["group.max.session.timeout.ms"],
+            config["group.max.size"],
+            config[FIRST_DELAY] if FIRST_DELAY in names else 0,
+            config["offset.metadata.max.bytes"],
+            config["offsets.retention.minutes"] * 60_000,
+        )
+
+
+class OffsetCommit(NamedTuple):
+    """An offset to be committed: the next record that the group is to read."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+class MemberDescription(NamedTuple):
+    """A member as tools see it; metadata and assignment are known in a stable group."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes = b""
+    assignment: bytes = b""
+
+
+class GroupDescription(NamedTuple):
+    """A group as tools see it; the generation of a KIP-848 group is its epoch."""
+
+    group_id: str
+    type: str
+    state: GroupState
+    protocol_type: str
+    protocol: str
+    generation: int
+    leader: str | None
+    members: tuple[MemberDescription, ...]
+
+
+class GroupListing(NamedTuple):
+    """A group in a list."""
+
+    group_id: str
+    protocol_type: str
+    state: GroupState
+    type: str
+
+
+def type_of(group: Group) -> str:
+    """Kafka's word for the protocol that a group uses."""
+    return CONSUMER if isinstance(group, ConsumerGroup) else CLASSIC
+
+
+def described(group: Group) -> GroupDescription:
+    """A group with its members."""
+    if isinstance(group, ConsumerGroup):
+        rows = tuple(
+            MemberDescription(
+                member.member_id,
+                member.value.instance_id,
+                member.value.client_id,
+                member.value.client_host,
+            )
+            for member in group.members.values()
+            if member.value is not None
+        )
+        return GroupDescription(
+            group.group_id, CONSUMER, group.state, CONSUMER, "", group.epoch, None, rows
+        )
+    is_stable = group.state is GroupState.STABLE
+    members = tuple(
+        MemberDescription(
+            member.member_id,
+            member.instance_id,
+            member.client_id,
+            member.client_host,
+            member.metadata(group.protocol) if is_stable else b"",
+            member.assignment if is_stable else b"",
+        )
+        for member in group.members.values()
+    )
+    return GroupDescription(
+        group.group_id,
+        CLASSIC,
+        group.state,
+        group.protocol_type or "",
+        (group.protocol or "") if is_stable else "",
+        group.generation,
+        group.leader,
+        members,
+    )

@@ -1,0 +1,113 @@
+"""What a broker does by itself, and when: time-outs, retention, expiry, checkpoints, at Kafka's intervals.
+
+The jobs here are short. Compaction may take minutes and has its own call, ``Broker.compact``, so that a time-out never
+waits for it. Nothing here waits or has a thread: whoever owns the broker calls ``tick`` when the time it answered
+with has passed.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ..base.errors import ClosedError, OncelogError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .broker import Broker
+
+logger = logging.getLogger("oncelog.broker")
+
+MARKER_RETRY_MS: Final = 1000  # of a marker whose partition could not be written
+
+
+@dataclass
+class _Job:
+    name: str
+    run: Callable[[], object]
+    interval_ms: int
+    due_ms: int
+
+
+class Housekeeping:
+    """The jobs of one broker. One thread at a time may tick."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        config, transactions = broker.config, broker.transactions
+        plan: tuple[tuple[str, Callable[[], object], int], ...] = (
+            (
+                "abort transactions that took too long",
+                transactions.abort_timed_out,
+                config["transaction.abort.timed.out.transaction.cleanup.interval.ms"],
+            ),
+            (
+                "write markers that could not be written",
+                transactions.retry_markers,
+                MARKER_RETRY_MS,
+            ),
+            (
+                "forget transactional ids that nobody uses",
+                transactions.expire_ids,
+                config["transaction.remove.expired.transaction.cleanup.interval.ms"],
+            ),
+            (
+                "forget producers that are silent",
+                self._expire_producers,
+                config["producer.id.expiration.check.interval.ms"],
+            ),
+            (
+                "remove what topics no longer keep",
+                broker.apply_retention,
+                config["log.retention.check.interval.ms"],
+            ),
+            (
+                "write checkpoints",
+                self._checkpoint,
+                config["log.flush.offset.checkpoint.interval.ms"],
+            ),
+        )
+        now_ms = broker.now_ms()
+        self._jobs = [_Job(name, run, every, now_ms + every) for name, run, every in plan]
+        self._checkpointed: dict[object, tuple[int, int, int]] = {}
+
+    def tick(self) -> int:
+        """Runs what is due; returns the milliseconds until something is again. A failure is logged and tried again
+        at its next time."""
+        now_ms = self._broker.now_ms()
+        for job in self._jobs:
+            if job.due_ms > now_ms + job.interval_ms:  # the clock was set back
+                job.due_ms = now_ms + job.interval_ms
+            if job.due_ms <= now_ms:
+                job.due_ms = now_ms + job.interval_ms
+                try:
+                    job.run()
+                except ClosedError:
+                    if self._broker.is_closed:
+                        break
+                    raise
+                except OncelogError as error:
+                    logger.warning("cannot %s: %s", job.name, error)
+        return max(0, min(job.due_ms for job in self._jobs) - self._broker.now_ms())
+
+    def _expire_producers(self) -> None:
+        for partition in self._broker.opened():
+            if not partition.is_offline:
+                partition.expire_producers(self._broker.now_ms())
+
+    def _checkpoint(self) -> None:
+        """Brings sealed segments to the device, so that a crash leaves little to prove, and writes how far it is."""
+        changed = False
+        for partition in self._broker.opened():
+            if partition.is_offline or partition.is_closed:
+                continue
+            if partition.recovery_point < partition.log.active.base_offset:
+                partition.sync()
+            now = (partition.recovery_point, partition.log_start_offset, partition.high_watermark)
+            if self._checkpointed.get(partition.key) != now:
+                self._checkpointed[partition.key] = now
+                changed = True
+        if changed:
+            self._broker.checkpoint()

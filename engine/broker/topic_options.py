@@ -1,0 +1,63 @@
+"""A topic's config, by Kafka's names, as the options of the parts that obey it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..log.log import LogOptions
+from ..partition.compaction import CompactionOptions
+from ..partition.partition import PartitionOptions
+from ..partition.retention import COMPACT, RetentionOptions
+from ..segment.compression import Codec
+from ..segment.segment import SegmentOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def partition_options(
+    config: Mapping[str, Any], *, producer_id_expiration_ms: int, is_synced: bool
+) -> PartitionOptions:
+    """How a partition is written."""
+    segment_bytes = config.get("internal.segment.bytes") or config["segment.bytes"]
+    codec = config["compression.type"]
+    return PartitionOptions(
+        LogOptions(
+            SegmentOptions(
+                segment_bytes, config["segment.index.bytes"], config["index.interval.bytes"]
+            ),
+            config["segment.ms"],
+            config["segment.jitter.ms"],
+        ),
+        max_message_bytes=config["max.message.bytes"],
+        is_compacted=COMPACT in config["cleanup.policy"],
+        uses_log_append_time=config["message.timestamp.type"] == "LogAppendTime",
+        timestamp_before_max_ms=config["message.timestamp.before.max.ms"],
+        timestamp_after_max_ms=config["message.timestamp.after.max.ms"],
+        compression=None if codec == "producer" else _codec(codec),
+        producer_id_expiration_ms=producer_id_expiration_ms,
+        is_synced_on_roll=is_synced,
+    )
+
+
+def _codec(name: str) -> Codec:
+    return Codec.NONE if name == "uncompressed" else Codec.of(name)
+
+
+def retention_options(config: Mapping[str, Any]) -> RetentionOptions:
+    """What a partition keeps."""
+    return RetentionOptions(
+        frozenset(config["cleanup.policy"]), config["retention.ms"], config["retention.bytes"]
+    )
+
+
+def compaction_options(config: Mapping[str, Any]) -> CompactionOptions | None:
+    """How a partition is compacted; None if it is not."""
+    if COMPACT not in config["cleanup.policy"]:
+        return None
+    return CompactionOptions(
+        delete_retention_ms=config["delete.retention.ms"],
+        min_compaction_lag_ms=config["min.compaction.lag.ms"],
+        max_compaction_lag_ms=config["max.compaction.lag.ms"],
+        min_cleanable_dirty_ratio=config["min.cleanable.dirty.ratio"],
+    )

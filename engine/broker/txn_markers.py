@@ -1,0 +1,107 @@
+"""The markers that end a transaction on its partitions, and those that could not be written yet.
+
+Duty         a decision that is in the log reaches every partition: at once where possible, else by retrying
+Concurrency  any thread; whoever takes a completion out of the queue is the only one to work on it
+Crash        the queue is derived: at start the coordinator finds the decisions that are not complete
+
+A marker that is written twice is harmless, so nothing here needs to know what an earlier attempt has reached.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Protocol
+
+from ..base.errors import (
+    InvalidProducerEpochError,
+    OncelogError,
+    TransactionCoordinatorFencedError,
+    UnknownTopicOrPartitionError,
+)
+from .txn_metadata import PREPARE_COMMIT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ..segment.names import TopicPartition
+    from .txn_metadata import TransactionMetadata, Transition
+
+logger = logging.getLogger("oncelog.broker")
+
+
+class Markers(Protocol):
+    """What the coordinator needs of the broker."""
+
+    def write_marker(
+        self,
+        key: TopicPartition,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        committed: bool,
+        coordinator_epoch: int,
+        transaction_version: int,
+    ) -> None:
+        """Appends a marker; UnknownTopicOrPartitionError says that the partition is gone for good."""
+
+    def sync(self, keys: Iterable[TopicPartition]) -> None:
+        """Returns when the data of these partitions is on the device, where durability asks for that."""
+
+
+class Completion:
+    """A decision on its way to its partitions, and the move that follows when all have their marker."""
+
+    __slots__ = ("is_tried", "metadata", "remaining", "transition")
+
+    def __init__(self, metadata: TransactionMetadata, transition: Transition) -> None:
+        self.metadata = metadata
+        self.transition = transition
+        self.remaining = metadata.value.partitions
+        self.is_tried = False
+
+    def write(self, markers: Markers, coordinator_epoch: int) -> bool:
+        """Writes the markers that are missing; True if none is any more."""
+        value = self.metadata.value
+        committed = value.state is PREPARE_COMMIT
+        version = value.client_transaction_version or 1
+        missing = []
+        for key in self.remaining:
+            try:
+                markers.write_marker(
+                    key,
+                    value.producer_id,
+                    value.producer_epoch,
+                    committed=committed,
+                    coordinator_epoch=coordinator_epoch,
+                    transaction_version=version,
+                )
+            except UnknownTopicOrPartitionError:
+                logger.info("%r: %s is gone and needs no marker", self.metadata, key.directory)
+            except (InvalidProducerEpochError, TransactionCoordinatorFencedError) as error:
+                # Somebody newer has ended the transaction there: trying again would never succeed.
+                logger.warning("%r: %s has no use for it: %s", self.metadata, key.directory, error)
+            except OncelogError as error:
+                level = logging.DEBUG if self.is_tried else logging.WARNING  # said once is enough
+                logger.log(level, "%r: %s must wait: %s", self.metadata, key.directory, error)
+                missing.append(key)
+        self.remaining = tuple(missing)
+        self.is_tried = True
+        return not missing
+
+
+class MarkerQueue:
+    """Completions that wait for their next attempt, by transactional id."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, Completion] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, completion: Completion) -> None:
+        self._waiting[completion.metadata.transactional_id] = completion
+
+    def take_all(self) -> list[Completion]:
+        """What waits now. Each is taken by one caller; a dictionary's pop is the arbiter."""
+        taken = (self._waiting.pop(name, None) for name in list(self._waiting))
+        return [completion for completion in taken if completion is not None]
