@@ -2,27 +2,63 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
+
+from .base import errors
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Callable, Mapping
     from typing import Literal
 
+    from .client.client import Log
     from .client.directory import LogDirectory
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "open"]
+__all__ = ["__version__", "errors", "open"]
 
 
-def open(path: str | os.PathLike[str], *, read_only: Literal[True]) -> LogDirectory:
-    """A data directory to read: one of ours, or one that a Kafka broker wrote. It is left as it is.
+@overload
+def open(path: str | os.PathLike[str], *, read_only: Literal[True]) -> LogDirectory: ...
+@overload
+def open(
+    path: str | os.PathLike[str],
+    *,
+    read_only: Literal[False] = False,
+    durability: Literal["os", "fsync"] = "os",
+    adopt: bool = False,
+    config: Mapping[str, object] | None = None,
+    clock: Callable[[], int] | None = None,
+) -> Log: ...
+def open(
+    path: str | os.PathLike[str],
+    *,
+    read_only: bool = False,
+    durability: str = "os",
+    adopt: bool = False,
+    config: Mapping[str, object] | None = None,
+    clock: Callable[[], int] | None = None,
+) -> Log | LogDirectory:
+    """A data directory as an embedded broker, made if it is not there; one process at a time may have it open so.
 
-    >>> with oncelog.open("kafka-data", read_only=True) as log:  # doctest: +SKIP
-    ...     table = pyarrow.table(log.read("payments"))
+    ``durability``: what was acknowledged survives the process (``"os"``, as Kafka's default) or a loss of power
+    (``"fsync"``). ``config`` takes Kafka's broker options. ``adopt=True`` takes over a directory that a Kafka broker
+    wrote. ``clock`` gives the milliseconds since 1970, for tests.
+
+    With ``read_only=True`` any number of processes may look at a directory, ours or a Kafka broker's; it is left as
+    it is.
+
+    >>> with oncelog.open("data") as log:  # doctest: +SKIP
+    ...     log.create_topic("payments", partitions=3)
+    ...     with log.producer() as producer:
+    ...         producer.send("payments", key=b"k", value=b"v").result()
     """
-    from .client.directory import LogDirectory
+    if read_only:
+        from .client.directory import LogDirectory
 
-    if not read_only:
-        raise ValueError("this version opens directories for reading: pass read_only=True")
-    return LogDirectory(path)
+        return LogDirectory(path)
+    from .base.clock import now_ms
+    from .client.client import Log
+
+    return Log(path, durability=durability, adopt=adopt, config=config, clock=clock or now_ms)

@@ -13,6 +13,8 @@ from .._native.batch import arrow_schema
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from numpy.typing import NDArray
+
     from .._native.batch import RecordColumns
 
 # The types that the rest of the room speaks of.
@@ -74,9 +76,77 @@ def full_batch(columns: RecordColumns, topic: str, partition: int) -> pa.RecordB
     return pa.RecordBatch.from_arrays(arrays, schema=full_schema(columns.views))
 
 
+@functools.cache
+def empty_batch(views: bool = False) -> pa.RecordBatch:
+    """No rows, with the columns of everything that is read."""
+    schema = full_schema(views)
+    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+
+
 def stream(
     schema: pa.Schema, batches: Iterator[pa.RecordBatch], requested_schema: object = None
 ) -> object:
     """An Arrow stream of record batches, made as they are drawn."""
     reader = pa.RecordBatchReader.from_batches(schema, batches)
     return reader.__arrow_c_stream__(requested_schema)
+
+
+# ---------------------------------------------------------------- what producers send
+
+_RECORD_COLUMNS = ("key", "value", "timestamp", "headers")
+# What a record may take beyond Arrow's own bytes: a slice that is a little too long would be two batches.
+_ROW_BYTES = 10
+
+
+def incoming(data: object) -> Iterator[pa.RecordBatch]:
+    """The record batches of anything that offers Arrow data."""
+    if hasattr(data, "__arrow_c_stream__"):
+        yield from pa.RecordBatchReader.from_stream(data)
+    elif hasattr(data, "__arrow_c_array__"):
+        yield pa.record_batch(data)
+    else:
+        raise TypeError(
+            f"{type(data).__name__} offers no Arrow data: pass a table with the columns key and value, "
+            "such as a pyarrow.Table or a DataFrame"
+        )
+
+
+def partition_column(batch: pa.RecordBatch) -> NDArray[np.int64] | None:
+    """The partitions that rows ask for, -1 where they leave it open; None without such a column."""
+    index = batch.schema.get_field_index("partition")
+    if index < 0 or pa.types.is_null(batch.schema.field(index).type):
+        return None
+    column = batch.column(index)
+    if not pa.types.is_integer(column.type):
+        raise TypeError(f"column 'partition': must be an integer, not {column.type}")
+    if column.null_count:
+        column = column.fill_null(pa.scalar(-1, column.type))
+    found: NDArray[np.int64] = column.to_numpy(zero_copy_only=False).astype(np.int64)
+    return found
+
+
+def split(
+    batch: pa.RecordBatch, partitions: NDArray[np.int32]
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows of each partition, in their order."""
+    first = int(partitions[0])
+    if (partitions == first).all():
+        yield first, batch
+        return
+    names = [name for name in _RECORD_COLUMNS if name in batch.schema.names]
+    # Sorting of 16-bit numbers counts instead of comparing.
+    small = partitions.astype(np.uint16) if int(partitions.max()) < 1 << 16 else partitions
+    rows = batch.select(names).take(np.argsort(small, kind="stable"))
+    start = 0
+    for partition, count in enumerate(np.bincount(partitions).tolist()):
+        if count:
+            yield partition, rows.slice(start, count)
+        start += count
+
+
+def pieces(batch: pa.RecordBatch, bytes_max: int) -> Iterator[pa.RecordBatch]:
+    """The rows in slices of about ``bytes_max`` bytes of encoded records each."""
+    per_row = batch.nbytes / max(batch.num_rows, 1) + _ROW_BYTES
+    count = max(int(bytes_max / per_row), 1)
+    for start in range(0, batch.num_rows, count):
+        yield batch.slice(start, count)

@@ -90,9 +90,11 @@ def test_an_empty_directory_has_no_topics(tmp_path: Path) -> None:
             log.read("any")
 
 
-def test_read_only_is_asked_for_by_name(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="read_only=True"):
-        oncelog.open(tmp_path, read_only=False)  # type: ignore[arg-type]
+def test_without_read_only_a_directory_is_made_and_written(tmp_path: Path) -> None:
+    with oncelog.open(tmp_path / "new") as log:
+        log.create_topic("orders")
+    with oncelog.open(tmp_path / "new", read_only=True) as reader:
+        assert reader.topics() == {"orders": [0]}
 
 
 def test_after_a_close_nothing_more_is_opened_and_what_was_read_stays(tmp_path: Path) -> None:

@@ -1,0 +1,177 @@
+"""An open log: what ``oncelog.open(path)`` returns. It owns a broker and the threads that keep its house."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+from ..base.clock import now_ms
+from ..base.errors import ClosedError, OncelogError
+from ..broker.broker import Broker
+from ..broker.topics import NewTopic
+from ..segment.names import TopicPartition
+from .consumer import Consumer
+from .directory import isolation_of
+from .producer import Producer
+from .reader import Read
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+
+    from ..broker.answers import TopicDescription
+
+logger = logging.getLogger("oncelog.client")
+
+TICK_MS_MAX: Final = 1000  # how late a job may be that became due earlier than was foreseen
+
+
+class Log:
+    """An embedded broker: topics, producers, consumers and reads in one process, one writing process per directory.
+
+    Any thread may use it. Closing it ends what it has given out: a producer or consumer of a closed log raises.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        durability: str = "os",
+        adopt: bool = False,
+        config: Mapping[str, object] | None = None,
+        clock: Callable[[], int] = now_ms,
+    ) -> None:
+        self.broker = Broker(path, now_ms=clock, config=config, durability=durability, adopt=adopt)
+        self._stopping = threading.Event()
+        self._threads = [
+            _started("oncelog-housekeeping", self._keep_house),
+            _started("oncelog-cleaner", self._clean),
+        ]
+
+    @property
+    def path(self) -> str:
+        return self.broker.path
+
+    def __repr__(self) -> str:
+        state = "closed" if self.broker.is_closed else f"{len(self.topics())} topics"
+        return f"Log({self.path!r}, {state})"
+
+    def __enter__(self) -> Log:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """A clean stop: everything on disk, nothing left to recover. Closing twice is harmless."""
+        self._stopping.set()
+        self.broker.compactor.stop()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join()
+        self.broker.close()
+
+    # ------------------------------------------------------------ the house
+
+    def _keep_house(self) -> None:
+        wait_ms = 0
+        while not self._stopping.wait(min(wait_ms, TICK_MS_MAX) / 1000):
+            try:
+                wait_ms = self.broker.tick()
+            except ClosedError:
+                return
+            except Exception:
+                logger.exception("housekeeping failed, and will be tried again")
+                wait_ms = TICK_MS_MAX
+
+    def _clean(self) -> None:
+        if not self.broker.config["log.cleaner.enable"]:
+            return
+        while not self._stopping.wait(self.broker.config["log.cleaner.backoff.ms"] / 1000):
+            try:
+                while not self._stopping.is_set() and self.broker.compact():
+                    pass
+            except ClosedError:
+                return
+            except OncelogError as error:
+                logger.warning("cannot compact: %s", error)
+            except Exception:
+                logger.exception("compaction failed, and will be tried again")
+
+    # ------------------------------------------------------------ topics
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        *,
+        config: Mapping[str, object] | None = None,
+        replication_factor: int = 1,
+    ) -> TopicDescription:
+        """Makes a topic; ``config`` takes Kafka's topic options."""
+        new = NewTopic(name, partitions, replication_factor, config)
+        answer = self.broker.create_topics([new])[name]
+        if isinstance(answer, OncelogError):
+            raise answer
+        return answer
+
+    def delete_topic(self, name: str) -> None:
+        """Removes a topic and all its records."""
+        error = self.broker.delete_topics([name])[name]
+        if error is not None:
+            raise error
+
+    def topics(self) -> dict[str, list[int]]:
+        """Topics and their partitions, without the broker's own."""
+        return {
+            name: [partition.partition for partition in topic.partitions]
+            for name, topic in self.broker.describe_topics().items()
+            if not isinstance(topic, OncelogError) and not topic.is_internal
+        }
+
+    # ------------------------------------------------------------ records
+
+    def producer(self, **options: Any) -> Producer:
+        """A producer; keyword arguments are Kafka's producer options in snake case."""
+        return Producer(self.broker, **options)
+
+    def consumer(self, **options: Any) -> Consumer:
+        """A consumer; keyword arguments are Kafka's consumer options in snake case. Unlike Kafka's, it is
+        read_committed unless told otherwise."""
+        return Consumer(self.broker, **options)
+
+    def read(
+        self,
+        topic: str,
+        partition: int | None = None,
+        start: int = 0,
+        end: int | None = None,
+        *,
+        isolation_level: str = "read_committed",
+        views: bool = False,
+    ) -> Read:
+        """Records of a partition (None: of all, one after another) with offsets from ``start`` up to ``end``.
+
+        With ``views`` keys and values point into the mapped files where batches are not compressed.
+        """
+        count = self.broker.partition_count(topic)
+        numbers = range(count) if partition is None else [partition]
+        partitions = [self.broker.partition(TopicPartition(topic, number)) for number in numbers]
+        return Read(partitions, start, end, isolation_of(isolation_level), views=views)
+
+    def complete_transaction(self, transactional_id: str, *, commit: bool) -> None:
+        """Ends a prepared transaction, whoever prepared it and whenever: the second phase of a two-phase commit."""
+        self.broker.complete_transaction(transactional_id, commit=commit)
+
+
+def _started(name: str, target: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=target, name=name, daemon=True)
+    thread.start()
+    return thread

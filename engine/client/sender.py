@@ -1,0 +1,511 @@
+"""Closed batches on their way to the broker: in order for each partition, again after errors, settled when durable.
+
+Duty         drains the queue of a partition, reacts to what the broker answers, tells who waits.
+Concurrency  whoever has work does it: the thread that fills a batch appends it, the thread that waits for a record sends
+             it. One thread at a time drains a partition (its lock is tried, never waited for: the holder looks again
+             after releasing it), so order holds without a hand-over. A background thread is started with the first
+             batch that lingers, and takes care of whatever nobody waits for.
+Callbacks    run after all locks are released, in order of completion, one thread at a time.
+Crash        what is not acknowledged may be lost; nothing here is on disk.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+from .._native.accumulator import Accumulator, Batch, PartitionIntake
+from ..base.clock import monotonic_s
+from ..base.errors import (
+    BufferExhaustedError,
+    DuplicateSequenceError,
+    OncelogError,
+    RequestTimedOutError,
+    UnknownTopicOrPartitionError,
+)
+from ..segment.batch import SEQUENCE_MAX, Attributes
+from ..segment.compression import LEVELS, Codec, compressor
+from ..segment.names import TopicPartition
+
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import Callable, Iterable, Mapping
+
+    from .transaction_manager import Identity, TransactionManager
+
+FOREVER: Final = float("inf")
+# A wait looks again after this long: another thread may have met an error that is retried by whoever waits.
+LOOK_AGAIN_S: Final = 0.5
+
+
+class PartitionQueue(PartitionIntake):
+    """One partition's batches between send and acknowledgement, and its place in the producer's sequence."""
+
+    __slots__ = (
+        "identity",
+        "in_flight",
+        "is_uncertain",
+        "key",
+        "lock",
+        "next_sequence",
+        "retry_at",
+        "settling",
+    )
+
+    def __init__(self, topic: str, partition: int, owner: Sender) -> None:
+        super().__init__(topic, partition, owner)
+        self.key = TopicPartition(topic, partition)
+        self.lock = threading.Lock()  # held by who drains
+        self.settling = threading.Lock()  # held by who waits for the device
+        self.in_flight: deque[tuple[Batch, Any]] = deque()  # in the log, not acknowledged
+        self.identity: Identity | None = None
+        self.next_sequence = 0
+        self.retry_at = 0.0
+        self.is_uncertain = False  # an attempt at the first batch may have taken effect
+
+
+class Sender:
+    """Moves batches from an accumulator to a broker."""
+
+    def __init__(
+        self,
+        broker: Any,
+        intake: Accumulator,
+        transactions: TransactionManager,
+        options: Mapping[str, Any],
+        log: logging.LoggerAdapter[logging.Logger],
+    ) -> None:
+        self._broker = broker
+        self._intake = intake
+        self._transactions = transactions
+        self._log = log
+        self._acks = {"all": -1}.get(options["acks"]) or int(options["acks"])
+        self._linger_s: float = options["linger.ms"] / 1000
+        self._retries: int = options["retries"]
+        self._retry_s: float = options["retry.backoff.ms"] / 1000
+        self._retry_max_s: float = options["retry.backoff.max.ms"] / 1000
+        self._delivery_s: float = options["delivery.timeout.ms"] / 1000
+        self._max_block_s: float = options["max.block.ms"] / 1000
+        self._in_flight_max: int = options["max.in.flight.requests.per.connection"]
+        codec = Codec.of(options["compression.type"])
+        level = options[f"compression.{codec.name.lower()}.level"] if codec in LEVELS else None
+        self.attributes = int(codec)
+        self.compress = compressor(codec, level)
+        if transactions.is_transactional:
+            self.attributes |= Attributes.TRANSACTIONAL
+        self._produce_options: dict[str, Any] = {"acks": self._acks}
+        if transactions.is_transactional:
+            self._produce_options["transactional_id"] = transactions.transactional_id
+            self._produce_options["transaction_version"] = transactions.transaction_version
+        # Who waits for a batch, for memory or for callbacks waits here; nobody is notified if nobody waits.
+        self._changed = threading.Condition(threading.Lock())
+        self._waiters = 0
+        self._callbacks: deque[Batch] = deque()
+        self._calling = threading.Lock()
+        self._caller = 0
+        self._stalled: dict[PartitionQueue, None] = {}
+        self._wake = threading.Condition(threading.Lock())
+        self._asleep_until = 0.0
+        self._thread: threading.Thread | None = None
+        self._is_stopping = False
+        self._opened_count = self._opened_seen = 0
+        self.batch_count = self.sent_bytes = self.sent_records = 0
+        self.error_count = self.retry_count = self.exhausted_count = 0
+
+    # ------------------------------------------------------------ what senders need
+
+    def reserve(self, count: int) -> None:
+        """Takes buffer memory, and waits up to max.block.ms while others have it."""
+        if self._intake.take_bytes(count):
+            return
+        deadline = monotonic_s() + self._max_block_s
+        while True:
+            self.send_all()  # what lingers has memory, too
+            if self._caller == threading.get_ident():  # a callback: nobody else might settle
+                for queue in {batch.target for batch in list(self._intake.incomplete)}:
+                    self._settle(queue)  # type: ignore[arg-type]
+            if self._wait_until(lambda: self._intake.take_bytes(count), deadline, LOOK_AGAIN_S):
+                return
+            if monotonic_s() >= deadline:
+                self.exhausted_count += 1
+                raise BufferExhaustedError(
+                    f"no {count} bytes of buffer.memory became free within max.block.ms"
+                )
+
+    def open_batch(self, queue: PartitionQueue, bytes_max: int, reserved_bytes: int) -> None:
+        """Sees to an open batch, which is sent after linger.ms if nothing else happens."""
+        self.reserve(reserved_bytes)
+        now = monotonic_s()
+        if not self._intake.open_batch(queue, bytes_max, reserved_bytes, int(now * 1000)):
+            self._intake.give_bytes(reserved_bytes)
+        elif self._linger_s:
+            self._opened_count += 1
+            self._attend(now + self._linger_s)
+
+    def dispatch(self, queue: PartitionQueue) -> None:
+        """Sends what waits for a partition, as far as it goes, in this thread."""
+        self._drain(queue)
+        if self._callbacks:
+            self._run_callbacks()
+
+    def send_all(self) -> None:
+        """Closes all open batches and sends what waits, without waiting for it."""
+        intake = self._intake
+        touched: list[PartitionQueue] = []
+        while intake.opened:
+            try:
+                batch = intake.opened.popleft()
+            except IndexError:  # another thread was quicker
+                break
+            if batch.is_open and intake.close_batch(batch.target) is not None:
+                touched.append(batch.target)  # type: ignore[arg-type]
+        for queue in touched:
+            self._drain(queue)
+        if intake.incomplete:
+            for queue in {batch.target for batch in list(intake.incomplete)}:  # type: ignore[assignment]
+                self._drain(queue)
+        if self._callbacks:
+            self._run_callbacks()
+
+    # ------------------------------------------------------------ waiting
+
+    def wait_for(self, batch: Batch, timeout_ms: int | None = None) -> None:
+        """Returns when a batch is done. Who waits works: the batch is sent, or sent again, by this thread."""
+        deadline = FOREVER if timeout_ms is None else monotonic_s() + timeout_ms / 1000
+        queue: PartitionQueue = batch.target  # type: ignore[assignment]
+        while not batch.is_done:
+            if batch.is_open:
+                self._intake.close_batch(queue)
+            self._drain(queue)
+            self._settle(queue)
+            pause = LOOK_AGAIN_S
+            if queue.retry_at:
+                pause = min(pause, max(queue.retry_at - monotonic_s(), 0.0))
+            if self._wait_until(lambda: batch.is_done, deadline, pause):
+                break
+            if monotonic_s() >= deadline:
+                raise RequestTimedOutError(
+                    f"{queue.topic}-{queue.partition}: not acknowledged within {timeout_ms} ms"
+                )
+        if self._callbacks:
+            self._run_callbacks()
+
+    def flush(self, timeout_ms: int | None = None) -> None:
+        """Sends everything and returns when all of it is done and its callbacks have been called."""
+        deadline = FOREVER if timeout_ms is None else monotonic_s() + timeout_ms / 1000
+        self.send_all()
+        incomplete = self._intake.incomplete
+        if incomplete:
+            batches = list(incomplete)
+            for queue in {batch.target for batch in batches}:
+                self._settle(queue)  # type: ignore[arg-type]
+            for batch in batches:
+                left = None if timeout_ms is None else (deadline - monotonic_s()) * 1000
+                self.wait_for(batch, left)  # type: ignore[arg-type]
+        self._run_callbacks()
+        if self._calling.locked() and self._caller != threading.get_ident():
+            self._wait_until(lambda: not self._calls_back(), deadline, FOREVER)
+
+    def _calls_back(self) -> bool:
+        return bool(self._callbacks) or self._calling.locked()
+
+    def _wait_until(self, is_so: Callable[[], bool], deadline: float, pause: float) -> bool:
+        """Waits for a change up to ``pause`` seconds; whether ``is_so`` then."""
+        until = min(deadline, monotonic_s() + pause)
+        with self._changed:
+            self._waiters += (
+                1  # before the look: who changes something looks at this after the change
+            )
+            try:
+                while not is_so():
+                    left = until - monotonic_s()
+                    if left <= 0:
+                        return False
+                    self._changed.wait(None if left == FOREVER else left)
+                return True
+            finally:
+                self._waiters -= 1
+
+    def _notify(self) -> None:
+        if self._waiters:
+            with self._changed:
+                self._changed.notify_all()
+
+    # ------------------------------------------------------------ draining
+
+    def _drain(self, queue: PartitionQueue) -> None:
+        # Released and looked at again: who came while the lock was held has left its batch to us.
+        while queue.waiting and queue.lock.acquire(blocking=False):
+            try:
+                while queue.waiting:
+                    if not self._send_head(queue):
+                        self._stalled[queue] = None
+                        self._attend(queue.retry_at)
+                        return
+            finally:
+                queue.lock.release()
+
+    def _send_head(self, queue: PartitionQueue) -> bool:
+        """Sends the oldest batch of a partition; False if it has to wait."""
+        batch = queue.waiting[0]
+        if queue.retry_at and monotonic_s() < queue.retry_at:
+            return False
+        if len(queue.in_flight) >= self._in_flight_max:
+            return False
+        transactions = self._transactions
+        refusal = transactions.refusal()
+        if refusal is not None:
+            self._give_up(queue, batch, refusal)
+            return True
+        try:
+            self._seal(queue, batch)
+            if transactions.is_transactional:
+                transactions.join(queue.key)
+            produced = self._broker.produce(queue.key, batch, **self._produce_options)
+        except DuplicateSequenceError:
+            # In the log since an attempt whose answer was lost; where, it no longer remembers.
+            self._sent(queue, batch)
+            self._complete(batch, -1, -1, None)
+        except OncelogError as error:
+            return self._refused(queue, batch, error)
+        except Exception as error:  # whoever waits for the batch has to hear of it  # noqa: BLE001
+            self._log.exception("a batch for %s-%d failed", queue.topic, queue.partition)
+            self._give_up(queue, batch, error)
+        else:
+            self._sent(queue, batch)
+            if produced.pending is None:
+                self._complete(batch, produced.base_offset, produced.log_append_time_ms, None)
+            else:
+                queue.in_flight.append((batch, produced))
+                self._stalled[queue] = None
+                self._attend(0.0)
+        return True
+
+    def _seal(self, queue: PartitionQueue, batch: Batch) -> None:
+        if queue.is_uncertain:
+            return  # the very same bytes again: only so can the log tell a repetition
+        identity = self._transactions.need_identity()
+        if queue.identity != identity:
+            queue.identity, queue.next_sequence = identity, 0
+        sequence = queue.next_sequence if identity.producer_id >= 0 else -1
+        batch.seal(*identity, sequence, self.attributes, self.compress)
+
+    def _sent(self, queue: PartitionQueue, batch: Batch) -> None:
+        queue.waiting.popleft()
+        if batch.base_sequence >= 0:
+            queue.next_sequence = (batch.base_sequence + batch.record_count) & SEQUENCE_MAX
+        queue.retry_at = 0.0
+        queue.is_uncertain = False
+        self.batch_count += 1
+        self.sent_records += batch.record_count
+        self.sent_bytes += len(batch)
+        if self._transactions.is_transactional:
+            self._transactions.batch_sent(queue.key)
+
+    def _refused(self, queue: PartitionQueue, batch: Batch, error: OncelogError) -> bool:
+        """What follows from an error: a new identity, another attempt later, or the end of the batch."""
+        batch.attempts += 1
+        now = monotonic_s()
+        is_late = now >= batch.opened_ms / 1000 + self._delivery_s
+        may_repeat = batch.attempts <= self._retries and not is_late
+        try:
+            if may_repeat and self._transactions.recover(error):
+                self._settle(queue)
+                queue.is_uncertain = False
+                self.retry_count += batch.record_count
+                if batch.attempts > 1:
+                    self._postpone(queue, batch, now)  # it was not the identity, or not it alone
+                return True
+        except OncelogError as another:
+            error = another
+        if error.retriable and may_repeat:
+            queue.is_uncertain |= error.took_effect is not False
+            self.retry_count += batch.record_count
+            self._log.warning(
+                "%s-%d: attempt %d failed, trying again: %s",
+                *queue.key,
+                batch.attempts,
+                error,
+            )
+            self._postpone(queue, batch, now, self._transactions.pause_s(error))
+            return True
+        if is_late and error.retriable:
+            error = RequestTimedOutError(
+                f"{queue.topic}-{queue.partition}: given up after delivery.timeout.ms ({error})"
+            )
+        self._give_up(queue, batch, error)
+        return True
+
+    def _postpone(
+        self, queue: PartitionQueue, batch: Batch, now: float, pause: float | None = None
+    ) -> None:
+        if pause is None:
+            pause = min(self._retry_s * 2 ** min(batch.attempts - 1, 30), self._retry_max_s)
+        # Not past the delivery time-out: then it is given up, and what waits behind it is next.
+        queue.retry_at = min(now + pause, max(now, batch.opened_ms / 1000 + self._delivery_s))
+
+    def _give_up(self, queue: PartitionQueue, batch: Batch, error: Exception) -> None:
+        queue.waiting.popleft()
+        took_effect = error.took_effect if isinstance(error, OncelogError) else None
+        is_certain = took_effect is False and not queue.is_uncertain
+        queue.retry_at = 0.0
+        queue.is_uncertain = False
+        if isinstance(error, UnknownTopicOrPartitionError):
+            self._intake.forget_topic(queue.topic)
+        if error is not self._transactions.error:
+            self._transactions.batch_failed(error, is_certain=is_certain)
+        self._complete(batch, -1, -1, error)
+
+    def _settle(self, queue: PartitionQueue, *, blocking: bool = False) -> None:
+        """Waits for the device on behalf of batches that are in the log, and acknowledges them."""
+        while queue.in_flight and queue.settling.acquire(blocking=blocking):
+            try:
+                while queue.in_flight:
+                    batch, produced = queue.in_flight[0]
+                    error: OncelogError | None = None
+                    try:
+                        produced.pending.wait()
+                    except OncelogError as failure:
+                        error = failure
+                        self._transactions.batch_failed(failure, is_certain=False)
+                    queue.in_flight.popleft()
+                    self._complete(batch, produced.base_offset, produced.log_append_time_ms, error)
+            finally:
+                queue.settling.release()
+            if queue.waiting:
+                self._drain(queue)
+
+    def _complete(
+        self, batch: Batch, base_offset: int, log_append_time_ms: int, error: Exception | None
+    ) -> None:
+        if not batch.complete(base_offset, log_append_time_ms, error):
+            return
+        if error is not None:
+            self.error_count += batch.record_count
+        self._intake.incomplete.pop(batch, None)
+        self._intake.give_bytes(batch.reserved_bytes)
+        if batch.has_callbacks:
+            self._callbacks.append(batch)
+        if self._waiters:
+            self._notify()
+
+    def drop(self, error: Exception, partitions: Iterable[PartitionIntake]) -> None:
+        """Gives up everything that is unsent, and waits for what is under way."""
+        for batch in self._intake.drop_open():
+            self._complete(batch, -1, -1, error)
+        for queue in partitions:
+            assert isinstance(queue, PartitionQueue)
+            if not queue.waiting and not queue.in_flight and not queue.lock.locked():
+                continue
+            with queue.lock:
+                was_uncertain, queue.is_uncertain = queue.is_uncertain, False
+                queue.retry_at = 0.0
+                while queue.waiting:
+                    self._complete(queue.waiting.popleft(), -1, -1, error)
+            if was_uncertain:
+                self._transactions.batch_failed(error, is_certain=False)
+            self._settle(queue)
+        self._run_callbacks()
+
+    # ------------------------------------------------------------ callbacks
+
+    def _run_callbacks(self) -> None:
+        while self._callbacks and self._calling.acquire(blocking=False):
+            self._caller = threading.get_ident()
+            try:
+                while self._callbacks:
+                    for delivery, callback in self._callbacks.popleft().take_callbacks():
+                        try:
+                            delivery.answer(callback)
+                        except Exception:  # it is the caller's code  # noqa: BLE001
+                            self._log.exception("an on_delivery callback failed")
+            finally:
+                self._caller = 0
+                self._calling.release()
+            self._notify()
+
+    # ------------------------------------------------------------ the background
+
+    def _attend(self, due: float) -> None:
+        """Sees to it that the background looks after things at that time."""
+        if self._thread is None:
+            self._start()
+        if self._asleep_until > due:
+            with self._wake:
+                self._wake.notify()
+
+    def _start(self) -> None:
+        with self._wake:
+            if self._thread is None and not self._is_stopping:
+                self._thread = threading.Thread(
+                    target=self._run, name="oncelog-producer", daemon=True
+                )
+                self._thread.start()
+
+    def _run(self) -> None:
+        while not self._is_stopping:
+            with self._wake:
+                # Announced before the look: whoever adds work after the look sees that we sleep, and wakes us.
+                self._asleep_until = FOREVER
+                due = self._next_due()
+                if due:
+                    self._asleep_until = due
+                    left = due - monotonic_s()
+                    if left > 0 and not self._is_stopping:
+                        self._wake.wait(None if due == FOREVER else left)
+                self._asleep_until = 0.0
+            try:
+                self._work()
+            except Exception:  # without it nothing would linger out  # noqa: BLE001
+                self._log.exception("the background of a producer failed, and goes on")
+
+    def _next_due(self) -> float:
+        """When there will be something to do; 0 for now."""
+        due = FOREVER
+        for queue in list(self._stalled):
+            if queue.in_flight or not queue.retry_at:
+                return 0.0
+            due = min(due, queue.retry_at)
+        opened = self._intake.opened
+        try:
+            while not opened[0].is_open:
+                opened.popleft()
+            return min(due, opened[0].opened_ms / 1000 + self._linger_s)
+        except IndexError:  # there is none, or another thread was quicker
+            if self._opened_seen == self._opened_count:
+                return due
+            # Somebody sends at this moment. A nap as long as the lingering is soon enough for whatever is opened
+            # meanwhile, and spares them a wake-up with every batch.
+            self._opened_seen = self._opened_count
+            return min(due, monotonic_s() + self._linger_s)
+
+    def _work(self) -> None:
+        now = monotonic_s()
+        for queue in list(self._stalled):
+            self._stalled.pop(queue, None)
+            self._settle(queue, blocking=True)
+            self._drain(queue)
+        opened = self._intake.opened
+        try:
+            while not opened[0].is_open or opened[0].opened_ms / 1000 + self._linger_s <= now:
+                queue = opened.popleft().target  # type: ignore[assignment]
+                if queue.open_batch is not None and self._is_due(queue.open_batch, now):
+                    self._intake.close_batch(queue)
+                    self._drain(queue)
+        except IndexError:
+            pass
+        self._run_callbacks()
+
+    def _is_due(self, batch: Batch, now: float) -> bool:
+        return batch.opened_ms / 1000 + self._linger_s <= now
+
+    def stop(self) -> None:
+        """Ends the background; what waits stays where it is."""
+        self._is_stopping = True
+        with self._wake:
+            self._wake.notify()
+        thread = self._thread
+        # A callback that runs in the background may be what closes the producer, or wait for who does.
+        if thread is not None and threading.get_ident() != thread.ident != self._caller:
+            thread.join()
