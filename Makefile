@@ -42,7 +42,8 @@ dev: $(READY) ## build everything into .venv; again whenever csrc or pyext chang
 	@echo "ready: $(PY)"
 
 .PHONY: demo
-demo: $(READY) ## write and read back a log, with rates
+demo: $(READY) ## transactions through a crash; Kafka's bytes written and read back, with rates
+	@$(PY) examples/exactly_once.py
 	@$(PY) examples/demo.py
 
 .PHONY: test

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 QUESTIONS: Final = (
     *("encode", "decode", "scan", "codecs", "crc"),
     *("append", "fetch", "txn_index", "recovery", "open", "sequence"),
+    *("send", "poll", "ack", "commit"),
 )
 LATEST: Final = Path(__file__).with_name("results") / "latest.json"
 

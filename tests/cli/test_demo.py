@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from examples import demo
+from examples import demo, exactly_once
 
 if TYPE_CHECKING:
     import pytest
@@ -36,3 +36,15 @@ def test_the_demo_runs(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFix
     assert "$ oncelog verify kafka-data" in output.out
     assert "83,705 bytes: sound" in output.out
     assert output.out.count("\n") > 40
+
+
+def test_transfers_balance_through_a_kill(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(exactly_once, "RECORDS", 5_000)
+    monkeypatch.setattr(exactly_once, "SECONDS", 1.0)
+    exactly_once.main()
+    output = capfd.readouterr()
+    assert "Traceback" not in output.err
+    assert ["lost", "0"] in [line.split() for line in output.out.splitlines()]
+    assert "producer.send_arrow" in output.out
