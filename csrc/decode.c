@@ -317,17 +317,20 @@ static ol_status skip_headers(int32_t count, const uint8_t **place, const uint8_
     return OL_OK;
 }
 
-/* While a batch is decoded, which takes time but little memory, the one behind it is fetched: its checksum
- * needs all of it at once. Nothing, where that is not the next of the batches wanted, or too large for the
- * caches. */
-enum { PREFETCH_MAX = 64 << 10 };
+/* While a batch of small records is decoded, which takes time but little memory, the one behind it is
+ * fetched, two lines for every record: its checksum needs all of it at once. Large records leave the CPU
+ * time to fetch by itself, and gaps between what is asked for would only confuse it. */
+enum { PREFETCH_BATCH_MAX = 64 << 10, PREFETCH_RECORD_MAX = 128 };
 
 static size_t prefetch_distance(const ol_decoder *decoder) {
     const ol_header *header = &decoder->header;
     int64_t row = decoder->next + 1,
             left = (int64_t)decoder->size - header->position - header->size;
     if (row >= decoder->batch_count || (decoder->visible && !decoder->visible[row])) return 0;
-    return header->size <= PREFETCH_MAX && header->size <= left ? (size_t)header->size : 0;
+    if (header->size > PREFETCH_BATCH_MAX || header->size > left) return 0;
+    return header->size <= (int64_t)header->record_count * PREFETCH_RECORD_MAX
+               ? (size_t)header->size
+               : 0;
 }
 
 ALWAYS_INLINE void prefetch(const uint8_t *at, size_t ahead) {

@@ -573,10 +573,8 @@ cdef class Accumulator:
         if target.open_batch is not None:  # not before: making the batch may have run other threads
             return False
         target.open_batch = batch
-        opened = self.opened
-        while opened and not (<Batch>opened[0]).is_open:
-            opened.popleft()
-        opened.append(batch)
+        self._forget_closed()
+        self.opened.append(batch)
         return True
 
     def close_batch(self, PartitionIntake target not None):
@@ -593,6 +591,32 @@ cdef class Accumulator:
         self.incomplete[batch] = None
         target.waiting.append(batch)
         return batch
+
+    def oldest_opened_ms(self):
+        """When the batch was opened that is open for longest; -1 if none is."""
+        self._forget_closed()
+        return (<Batch>self.opened[0]).opened_ms if self.opened else -1
+
+    cdef int _forget_closed(self) except -1:
+        opened = self.opened
+        while opened and not (<Batch>opened[0]).is_open:
+            opened.popleft()
+        return 0
+
+    def close_oldest(self, int64_t opened_until_ms):
+        """Closes the batch that is open for longest, if it was opened by then; returns its partition, else None.
+
+        In one step: a batch that nobody sends to any more is never out of sight of drop_open() and ``incomplete``.
+        """
+        cdef Batch batch
+        while self.opened:
+            batch = self.opened[0]
+            if batch.is_open and batch.opened_ms > opened_until_ms:
+                return None
+            self.opened.popleft()
+            if batch.is_open and self.close_batch(batch.target) is not None:
+                return batch.target
+        return None
 
     def add_batch(self, Batch batch not None):
         """Lets an encoded batch wait its turn behind all that was sent to its partition before."""

@@ -349,6 +349,13 @@ cdef class OffsetTable:
             self._forget_place()
         return others
 
+    def apply_one(self, buffer):
+        """Takes over one batch that was just written and is not compressed; what it says of groups is known."""
+        try:
+            self._apply_batch(pin(buffer), 0, 0, None, "", [])
+        finally:
+            self._forget_place()
+
     cdef int _apply_batch(self, object held, int64_t position, int64_t start_offset, object decompress, str file,
                           list others) except -1:
         cdef ol_header header
@@ -482,6 +489,10 @@ cdef class OffsetTable:
         if not producers:
             del self.open[group]
         return 0
+
+    def end(self, int64_t producer_id, bint committed):
+        """A marker that was just written."""
+        self._end(producer_id, committed)
 
     cdef int _end(self, int64_t producer_id, bint committed) except -1:
         """A marker. Of what is committed now, a plain commit that lies later in the log stays."""

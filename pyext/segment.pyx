@@ -147,6 +147,9 @@ cdef class IndexState:
         return offsets[:made * OL_OFFSET_ENTRY_BYTES], times[:timed * OL_TIME_ENTRY_BYTES]
 
 
+cdef object BLANK = object()
+
+
 @cython.final
 cdef class Batches:
     """Batches on their way into a log: their header rows in memory of their own, and the span that they cover.
@@ -158,12 +161,14 @@ cdef class Batches:
     cdef ol_header *_rows
     cdef Py_ssize_t _count
 
-    def __cinit__(self, rows=None):
+    def __cinit__(self, rows):
         cdef Py_buffer view
         self._rows = &self._one
         self._count = 1
-        if rows is None:  # check_one fills in the row
+        if rows is BLANK:  # check_one fills in the row
             return
+        if rows is None:
+            raise TypeError("Batches are made of header rows")
         hold_rows(rows, HEADER_DTYPE, &view, PyBUF_SIMPLE)
         try:
             self._count = view.len // <Py_ssize_t>sizeof(ol_header)
@@ -176,10 +181,6 @@ cdef class Batches:
             memcpy(self._rows, view.buf, <size_t>view.len)
         finally:
             PyBuffer_Release(&view)
-
-    def __init__(self, rows):
-        if rows is None:
-            raise TypeError("Batches are made of header rows")
 
     def __dealloc__(self):
         if self._rows is not &self._one:
@@ -272,7 +273,7 @@ def check_one(buffer, int64_t size_max, bint is_client, bint key_needed, int64_t
     cdef object held = pin(buffer)
     cdef const uint8_t *base = pinned_data(held)
     cdef size_t size = pinned_size(held)
-    cdef Batches result = Batches.__new__(Batches)
+    cdef Batches result = Batches.__new__(Batches, BLANK)
     cdef bint sound
     if size_max < 0 or size > <size_t>size_max:
         return None

@@ -9,6 +9,7 @@ Crash        topics and epochs are replayed from the metadata log, transactions 
 
 from __future__ import annotations
 
+import base64
 import logging
 import os
 import struct
@@ -32,22 +33,22 @@ from ..base.errors import (
 )
 from ..partition.compaction import Candidate, Compactor
 from ..partition.data_directory import DataDirectory
-from ..partition.partition import Fetched, Isolation, Origin, Partition, PartitionOptions
+from ..partition.partition import Fetched, Isolation, Partition, PartitionOptions
 from ..partition.retention import apply_retention
-from ..segment.batch import HEADER_BYTES, Attributes, ControlType, encode_marker
+from ..segment.batch import HEADER_BYTES, Attributes
 from ..segment.names import TopicPartition
 from .adoption import adopted_counters, adopted_topics, check_ownership
 from .answers import (
     ConfigValue,
     ListedOffset,
-    Node,
     PartitionDescription,
     Produced,
-    ProducerDescription,
     TopicDescription,
-    TxnMarker,
 )
 from .cluster_metadata import read_cluster_metadata
+from .group_answers import GroupOptions
+from .group_coordinator import GroupCoordinator
+from .group_verbs import GroupVerbs
 from .housekeeping import Housekeeping
 from .metadata_log import MetadataLog
 from .producer_ids import ProducerIds
@@ -64,15 +65,15 @@ from .topics import (
     changed_config,
     new_topic_id,
 )
+from .transaction_verbs import TransactionVerbs
 from .txn_coordinator import CoordinatorOptions, TransactionCoordinator
 from .waiting import PendingSync, Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from typing_extensions import Buffer
 
-    from .txn_coordinator import ProducerIdentity, TransactionDescription, TransactionListing
 
 logger = logging.getLogger("oncelog.broker")
 
@@ -93,7 +94,7 @@ INTERNAL_PREFIX: Final = {
 }
 
 
-class Broker:
+class Broker(TransactionVerbs, GroupVerbs):
     """An embedded broker: the one writer of a data directory."""
 
     def __init__(
@@ -124,14 +125,14 @@ class Broker:
             path, self._disk, now_ms=now_ms, options_of=lambda key: self._options_of(key.topic)
         )
         try:
-            self._start()
+            self._start(config or {})
         except BaseException:
             self._data.abandon()
             raise
 
     # ------------------------------------------------------------ opening and closing
 
-    def _start(self) -> None:
+    def _start(self, given: Collection[str]) -> None:
         self._metadata = MetadataLog(self._data.path, self._disk, self.now_ms)
         is_foreign = self._metadata.is_new and bool(self._data.partitions)
         if is_foreign:
@@ -141,11 +142,7 @@ class Broker:
         self._metadata.put({"leader_epoch": self.leader_epoch})
         self.compactor = Compactor(self._data.path, self._disk)
         self._complete_topics()
-        self.transactions = self._coordinator()
-        if is_foreign or not self._data.is_clean:
-            self.transactions.load(self._end_unknown_transactions)
-        else:
-            self.transactions.load()
+        self._coordinate(given, is_sound=self._data.is_clean and not is_foreign)
         self.housekeeping = Housekeeping(self)
 
     def _adopt(self) -> None:
@@ -167,24 +164,50 @@ class Broker:
             if not topic.is_internal:
                 self._make_directories(topic)
 
-    def _coordinator(self) -> TransactionCoordinator:
-        known = self._topics.get(TRANSACTION_STATE)
-        state = StateLog(
-            TRANSACTION_STATE,
-            known.partition_count if known else self._internal_count(TRANSACTION_STATE),
-            lambda number: self.partition(self._internal(TRANSACTION_STATE, number)),
-            lambda: self._existing(TRANSACTION_STATE),
+    def _state_log(self, topic: str) -> StateLog:
+        """The internal topic that a coordinator stands on."""
+        known = self._topics.get(topic)
+        return StateLog(
+            topic,
+            known.partition_count if known else self._internal_count(topic),
+            lambda number: self.partition(self._internal(topic, number)),
+            lambda: self._existing(topic),
             self.leader_epoch,
             self.now_ms,
             is_synced=self.is_synced,
         )
-        options = CoordinatorOptions.of(self.config)
-        return TransactionCoordinator(
-            state, ProducerIds(self._take_block), self, options, self.now_ms
+
+    def _coordinate(self, given: Collection[str], *, is_sound: bool) -> None:
+        """Replays what both coordinators know, and completes what was decided."""
+        self.transactions = TransactionCoordinator(
+            self._state_log(TRANSACTION_STATE),
+            ProducerIds(self._take_block),
+            self,
+            CoordinatorOptions.of(self.config),
+            self.now_ms,
         )
+        self.groups = GroupCoordinator(
+            self._state_log(CONSUMER_OFFSETS),
+            self.transactions,
+            GroupOptions.of(self.config, given),
+            self.now_ms,
+            topic_id_of=self._topic_id_bytes,
+        )
+        if is_sound:
+            self.transactions.load()
+        else:
+            self.transactions.load(self._end_unknown_transactions)
+        self.groups.load()
+
+    def _topic_id_bytes(self, name: str) -> bytes | None:
+        topic = self._topics.get(name)
+        return None if topic is None else base64.urlsafe_b64decode(topic.topic_id + "==")
 
     def _existing(self, topic: str) -> list[int]:
         return [key.partition for key in self._data.partitions if key.topic == topic]
+
+    def existing(self) -> list[TopicPartition]:
+        return [key for key in self._data.partitions if self._topics.get(key.topic) is not None]
 
     def _internal(self, name: str, number: int) -> TopicPartition:
         """A partition of an internal topic, which is made when it is first needed."""
@@ -216,39 +239,6 @@ class Broker:
             self._metadata.put({"producer_ids": first + BLOCK_SIZE})
             return range(first, first + BLOCK_SIZE)
 
-    def _end_unknown_transactions(self) -> None:
-        """Ends what the logs have open and the coordinator has not, or no reader would get past it.
-
-        Markers are not synced: a power failure may take one and leave the word that all are written, so what was
-        decided is looked up. Where nothing was, nothing was promised, and the transaction is aborted.
-        """
-        hanging = [
-            (key, row)
-            for key in self._data.partitions
-            if self._topics.get(key.topic) is not None
-            for row in self.partition(key).active_producers()
-            if row.current_txn_first_offset >= 0
-            and not self.transactions.claims(key, row.producer_id, row.producer_epoch)
-        ]
-        decisions = self.transactions.decisions([row.producer_id for _, row in hanging])
-        for key, row in hanging:
-            decision = decisions.get((row.producer_id, row.producer_epoch, key))
-            logger.warning(
-                "%s: the transaction of producer %d at offset %d, which no coordinator knows, is %s",
-                key.directory,
-                row.producer_id,
-                row.current_txn_first_offset,
-                "committed, as was decided" if decision else "aborted",
-            )
-            self.write_marker(
-                key,
-                row.producer_id,
-                min(row.producer_epoch + 1, EPOCH_MAX),
-                committed=bool(decision),
-                coordinator_epoch=max(self.leader_epoch, row.coordinator_epoch),
-                transaction_version=1,
-            )
-
     @property
     def path(self) -> str:
         return self._data.path
@@ -263,6 +253,7 @@ class Broker:
             if self._is_closed:
                 return
             self._is_closed = True
+            self.groups.close()
             self.compactor.stop()
             self._open.clear()
             self._metadata.close()
@@ -300,7 +291,7 @@ class Broker:
         if partition is not None:
             return partition
         with self._lock:
-            self._check_open()
+            self.check_open()
             topic = self._topics.need(key.topic)
             if key.partition not in topic.partitions:
                 if 0 <= key.partition < topic.partition_count:
@@ -311,7 +302,7 @@ class Broker:
             self._open[key] = self._data.create(key, topic.topic_id)
             return self._open[key]
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
         if self._is_closed:
             raise ClosedError(f"{self._data.path} is closed")
 
@@ -321,7 +312,7 @@ class Broker:
         """Makes topics; for each its description, or why it was not made."""
         answers: dict[str, TopicDescription | OncelogError] = {}
         with self._lock:
-            self._check_open()
+            self.check_open()
             for new in topics:
                 try:
                     topic = self._topics.check_new(new, self.config["num.partitions"])
@@ -344,7 +335,7 @@ class Broker:
         """Gives topics more partitions."""
         answers: dict[str, OncelogError | None] = {}
         with self._lock:
-            self._check_open()
+            self.check_open()
             for name, count in counts.items():
                 try:
                     topic = self._topics.check_count(self._topics.need(name), count)
@@ -361,12 +352,13 @@ class Broker:
         for name in names:
             try:
                 with self._lock:
-                    self._check_open()
+                    self.check_open()
                     topic = self._topics.need(name)
                     if topic.is_internal:
                         raise InvalidTopicError(f"{name} is the broker's own and stays")
                     self._topics.put([topic._replace(is_deleting=True)])
                     self._remove(topic)
+                self.groups.on_topic_deleted(name)
                 answers[name] = None
             except OncelogError as error:
                 answers[name] = error
@@ -426,7 +418,7 @@ class Broker:
         """Changes topics' options; they hold from the next append on. From then on a config counts as known."""
         answers: dict[str, OncelogError | None] = {}
         with self._lock:
-            self._check_open()
+            self.check_open()
             for name, steps in changes.items():
                 try:
                     topic = self._topics.need(name)
@@ -568,179 +560,6 @@ class Broker:
     def watch(self, keys: Iterable[TopicPartition], wake: Callable[[], None]) -> Watch:
         """Calls ``wake`` whenever readers of these partitions may see more, until the watch is closed."""
         return Watch([self.partition(key) for key in keys], wake)
-
-    # ------------------------------------------------------------ transactions
-
-    def find_coordinator(self, key: str) -> Node:  # noqa: ARG002
-        """Who coordinates a transactional id or a group: in one process, this broker."""
-        return Node(self.node_id, "", -1)
-
-    def init_producer_id(
-        self,
-        transactional_id: str | None,
-        transaction_timeout_ms: int = 60_000,
-        *,
-        producer_id: int = -1,
-        producer_epoch: int = -1,
-        enable_two_phase_commit: bool = False,
-        keep_prepared: bool = False,
-    ) -> ProducerIdentity:
-        """A producer's id and epoch. With a transactional id, older holders of it are fenced."""
-        self._check_open()
-        if enable_two_phase_commit and not self.config["transaction.two.phase.commit.enable"]:
-            raise InvalidRequestError(
-                "two-phase commit is off: open with config transaction.two.phase.commit.enable=true"
-            )
-        return self.transactions.init_producer_id(
-            transactional_id,
-            transaction_timeout_ms,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            enable_two_phase_commit=enable_two_phase_commit,
-            keep_prepared=keep_prepared,
-        )
-
-    def add_partitions_to_txn(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Iterable[TopicPartition],
-        *,
-        verify_only: bool = False,
-        transaction_version: int = 1,
-    ) -> None:
-        """Says which partitions a transaction is about to write to. All must be there, or none is added."""
-        keys = list(partitions)
-        for key in keys:
-            self.partition(key)
-        self.transactions.add_partitions_to_txn(
-            transactional_id,
-            producer_id,
-            producer_epoch,
-            keys,
-            verify_only=verify_only,
-            transaction_version=transaction_version,
-        )
-
-    def end_txn(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        *,
-        committed: bool,
-        transaction_version: int = 2,
-    ) -> ProducerIdentity:
-        """Ends a transaction; when it returns, readers see its records, or never will."""
-        self._check_open()
-        return self.transactions.end_txn(
-            transactional_id,
-            producer_id,
-            producer_epoch,
-            committed=committed,
-            transaction_version=transaction_version,
-        )
-
-    def complete_transaction(self, transactional_id: str, *, commit: bool) -> None:
-        """Ends a prepared transaction: one that its producer declared ready, for an outside coordinator to decide."""
-        self._check_open()
-        self.transactions.complete_transaction(transactional_id, committed=commit)
-
-    def write_marker(
-        self,
-        key: TopicPartition,
-        producer_id: int,
-        producer_epoch: int,
-        *,
-        committed: bool,
-        coordinator_epoch: int,
-        transaction_version: int,
-    ) -> None:
-        """Ends a producer's transaction on one partition, for the coordinator."""
-        now_ms = self.now_ms()
-        marker = encode_marker(
-            ControlType.COMMIT if committed else ControlType.ABORT,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            coordinator_epoch=coordinator_epoch,
-            timestamp_ms=now_ms,
-        )
-        self.partition(key).append_as_leader(
-            memoryview(marker),
-            leader_epoch=self.leader_epoch,
-            now_ms=now_ms,
-            origin=Origin.COORDINATOR,
-            bumps_epoch=transaction_version >= 2,
-        )
-
-    def sync(self, keys: Iterable[TopicPartition]) -> None:
-        """Returns when everything in some partitions is on the device, where durability asks for it."""
-        if self.is_synced:
-            for key in keys:
-                partition = self.partition(key)
-                partition.sync_to(partition.log_end_offset)
-
-    def write_txn_markers(
-        self, markers: Iterable[TxnMarker]
-    ) -> dict[tuple[int, TopicPartition], OncelogError | None]:
-        """Ends transactions on single partitions, whatever the coordinator knows: the way out of one that hangs."""
-        answers: dict[tuple[int, TopicPartition], OncelogError | None] = {}
-        for marker in markers:
-            for key in marker.partitions:
-                try:
-                    self.write_marker(
-                        key,
-                        marker.producer_id,
-                        marker.producer_epoch,
-                        committed=marker.committed,
-                        coordinator_epoch=marker.coordinator_epoch,
-                        transaction_version=marker.transaction_version,
-                    )
-                    answers[marker.producer_id, key] = None
-                except OncelogError as error:
-                    answers[marker.producer_id, key] = error
-        return answers
-
-    def describe_producers(self, key: TopicPartition) -> list[ProducerDescription]:
-        """The producers that a partition remembers, those with an open transaction among them."""
-        return [
-            ProducerDescription(
-                row.producer_id,
-                row.producer_epoch,
-                row.last_sequence,
-                row.last_timestamp,
-                row.coordinator_epoch,
-                row.current_txn_first_offset,
-            )
-            for row in self.partition(key).active_producers()
-        ]
-
-    def describe_transactions(
-        self, transactional_ids: Iterable[str]
-    ) -> dict[str, TransactionDescription | OncelogError]:
-        answers: dict[str, TransactionDescription | OncelogError] = {}
-        for name in transactional_ids:
-            try:
-                answers[name] = self.transactions.describe_transaction(name)
-            except OncelogError as error:
-                answers[name] = error
-        return answers
-
-    def list_transactions(
-        self,
-        *,
-        states: Sequence[str] = (),
-        producer_ids: Sequence[int] = (),
-        duration_ms_min: int = -1,
-        id_pattern: str | None = None,
-    ) -> list[TransactionListing]:
-        return self.transactions.list_transactions(
-            states=states,
-            producer_ids=producer_ids,
-            duration_ms_min=duration_ms_min,
-            id_pattern=id_pattern,
-        )
 
     # ------------------------------------------------------------ housekeeping
 

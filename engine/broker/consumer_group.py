@@ -9,7 +9,6 @@ Crash        everything is in the group's records
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -36,8 +35,6 @@ from .group_records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from .state_log import StateRecord
 
 MEMBER_IS_STABLE: Final = 0  # of the states of a member: it has what it should have
@@ -72,10 +69,9 @@ class ConsumerGroup:
     has_record: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        with self.lock:
-            yield
+    def locked(self) -> threading.Lock:
+        """To be used with ``with``."""
+        return self.lock
 
     # ------------------------------------------------------------ replay
 

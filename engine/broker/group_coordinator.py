@@ -426,12 +426,14 @@ class GroupCoordinator:
             return InvalidRequestError(f"{key[0]!r} has no partition {key[1]}")
         return None
 
-    def on_txn_marker(self, number: int, producer_id: int = -1, *, committed: bool = False) -> None:  # noqa: ARG002
-        """After a marker was written to a partition of the offsets' topic. What it says is read from the log."""
+    def on_txn_marker(
+        self, number: int, producer_id: int = -1, *, committed: bool = False, offset: int = -1
+    ) -> None:
+        """After a marker was written to a partition of the offsets' topic, at an offset if that is known."""
         if not 0 <= number < self._state.partition_count:
             raise NotCoordinatorError(f"there is no {self._state.topic}-{number}")
         if self._is_loaded:
-            self._offsets.catch_up(number)
+            self._offsets.end_transaction(number, producer_id, offset, committed=committed)
 
     # ------------------------------------------------------------ fetching
 

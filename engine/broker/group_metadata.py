@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import enum
 import threading
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -34,7 +33,7 @@ from .group_protocol import PROTOCOL_TYPE, decode_topics
 from .group_records import GroupValue, MemberValue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from .pending import Pending
 
@@ -145,19 +144,20 @@ class GroupMetadata:
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     answers: list[Callable[[], None]] = field(default_factory=list, repr=False)
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Holds the lock; afterwards gives the answers that became ready."""
-        ready: list[Callable[[], None]] = []
-        try:
-            with self.lock:
-                try:
-                    yield
-                finally:
-                    ready, self.answers = self.answers, []
-        finally:
-            for answer in ready:
-                answer()
+    def locked(self) -> GroupMetadata:
+        """To be used with ``with``: holds the lock, and afterwards gives the answers that became ready."""
+        return self
+
+    def __enter__(self) -> None:
+        self.lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        ready = self.answers
+        if ready:
+            self.answers = []
+        self.lock.release()
+        for answer in ready:
+            answer()
 
     # ------------------------------------------------------------ what it is
 

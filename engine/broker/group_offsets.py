@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from .._native.batch import Encoder
@@ -50,6 +51,7 @@ logger = logging.getLogger("oncelog.broker")
 
 TRANSACTIONAL: Final = int(Attributes.TRANSACTIONAL)
 BASE_OFFSET_BYTES: Final = 8
+GROUPS_REMEMBERED: Final = 4096
 _decompress: Final = decompressor()
 
 Topics = dict[str, dict[int, CommittedOffset]]
@@ -101,10 +103,15 @@ class OffsetsPartition:
                 f"{self._state.topic}-{self.number} cannot be read: {self._failure}"
             ) from self._failure
 
-    def catch_up(self) -> None:
-        """Takes over what others have written: the markers of transactions."""
+    def end_transaction(self, producer_id: int, offset: int, *, committed: bool) -> None:
+        """A marker lies at an offset of the log; -1: somewhere."""
         with self.lock:
-            if self._failure is None:
+            if self._failure is not None:
+                return
+            if offset == self._applied:
+                self.table.end(producer_id, committed)
+                self._applied = offset + 1
+            else:  # others have written before it, or after it, and the order of the log decides
                 self._catch_up()
 
     def _catch_up(self) -> list[StateRecord]:
@@ -154,7 +161,7 @@ class OffsetsPartition:
             )
             is_stamped = int.from_bytes(batch[:BASE_OFFSET_BYTES]) == appended.base_offset
             if is_stamped and appended.base_offset == self._applied:
-                self.table.apply(batch, (0,))
+                self.table.apply_one(batch)
                 self._applied = appended.last_offset + 1
             else:  # a marker came in between, or the log has stored other bytes
                 self._catch_up()
@@ -169,6 +176,8 @@ class GroupOffsets:
         self._partitions = [
             OffsetsPartition(state, number, now_ms) for number in range(state.partition_count)
         ]
+        # The hash is over every character, and each request asks several times.
+        self._of = lru_cache(maxsize=GROUPS_REMEMBERED)(self._find)
 
     def load(self) -> Iterator[tuple[GroupKey, bytes | None]]:
         """Reads all partitions that are there; the records about groups come back in the order of each log."""
@@ -183,10 +192,7 @@ class GroupOffsets:
                 if isinstance(found, GroupKey):
                     yield found, value
 
-    def number_of(self, group_id: str) -> int:
-        return self._state.partition_for(group_id)
-
-    def _of(self, group_id: str) -> OffsetsPartition:
+    def _find(self, group_id: str) -> OffsetsPartition:
         return self._partitions[self._state.partition_for(group_id)]
 
     def fail(self, group_id: str, error: OncelogError) -> None:
@@ -232,11 +238,14 @@ class GroupOffsets:
 
     def sync(self, group_id: str, offset: int) -> None:
         """Returns when everything up to there is on the device, where durability asks for that."""
-        self._state.sync(self._state.partition_for(group_id), offset)
+        if self._state.is_synced:
+            self._state.sync(self._of(group_id).number, offset)
 
-    def catch_up(self, number: int) -> None:
+    def end_transaction(
+        self, number: int, producer_id: int, offset: int, *, committed: bool
+    ) -> None:
         """A marker was written to a partition of ``__consumer_offsets``."""
-        self._partitions[number].catch_up()
+        self._partitions[number].end_transaction(producer_id, offset, committed=committed)
 
     # ------------------------------------------------------------ reading
 

@@ -49,6 +49,11 @@ class Housekeeping:
                 MARKER_RETRY_MS,
             ),
             (
+                "forget offsets of groups that are gone",
+                broker.groups.expire_offsets,
+                config["offsets.retention.check.interval.ms"],
+            ),
+            (
                 "forget transactional ids that nobody uses",
                 transactions.expire_ids,
                 config["transaction.remove.expired.transaction.cleanup.interval.ms"],
@@ -90,7 +95,8 @@ class Housekeeping:
                     raise
                 except OncelogError as error:
                     logger.warning("cannot %s: %s", job.name, error)
-        return max(0, min(job.due_ms for job in self._jobs) - self._broker.now_ms())
+        due_ms = max(0, min(job.due_ms for job in self._jobs) - self._broker.now_ms())
+        return min(due_ms, self._broker.groups.tick())
 
     def _expire_producers(self) -> None:
         for partition in self._broker.opened():

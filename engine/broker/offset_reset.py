@@ -43,14 +43,14 @@ INACTIVE: Final = ("Empty", "Dead")
 COLUMNS: Final = "topic,partition,offset"
 
 _DATE: Final = re.compile(
-    r"(\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:\.\d{3})?)(Z|([+-])(\d{2}):?(\d{2})?)?"
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{3})?)(Z|([+-])([0-9]{2}):?([0-9]{2})?)?"
 )
 _DURATION: Final = re.compile(
-    r"([+-])?P(?:([+-]?\d+)D)?"
-    r"(T(?:([+-]?\d+)H)?(?:([+-]?\d+)M)?(?:([+-]?\d+)(?:[.,](\d{0,9}))?S)?)?",
+    r"([+-])?P(?:([+-]?[0-9]+)D)?"
+    r"(T(?:([+-]?[0-9]+)H)?(?:([+-]?[0-9]+)M)?(?:([+-]?[0-9]+)(?:[.,]([0-9]{0,9}))?S)?)?",
     re.IGNORECASE,
 )
-_INTEGER: Final = re.compile(r"-?\d{1,19}")
+_INTEGER: Final = re.compile(r"-?[0-9]{1,19}")
 
 
 class Topics(Protocol):
@@ -107,7 +107,7 @@ def to_datetime(text: str) -> Target:
 def by_duration(text: str) -> Target:
     """The first record of the last so much time, given as an ISO 8601 duration like P1DT12H or PT30M."""
     match = _DURATION.fullmatch(text)
-    if match is None or (match[2] is None and len(match[3] or "T") == 1):
+    if match is None or len(match[3] or "") == 1 or (match[2] is None and match[3] is None):
         raise InvalidRequestError(f"{text!r} is not a duration like P7D, PT30M or P1DT2H3M4.5S")
     days, hours, minutes = (int(match[group] or 0) for group in (2, 4, 5))
     seconds = match[6] or "0"

@@ -29,8 +29,8 @@ class Pending(Generic[T]):
         self._error: Exception | None = None
         self._is_done = False
 
-    @property
-    def is_done(self) -> bool:
+    def done(self) -> bool:
+        """Whether the answer is there."""
         return self._is_done
 
     def result(self) -> T:

@@ -65,6 +65,20 @@ class PartitionQueue(PartitionIntake):
         self.is_uncertain = False  # an attempt at the first batch may have taken effect
 
 
+def _queue(partition: PartitionIntake) -> PartitionQueue:
+    """What native code hands back is what it was given."""
+    assert isinstance(partition, PartitionQueue)
+    return partition
+
+
+def _queues(batches: Iterable[Batch]) -> set[PartitionQueue]:
+    return {_queue(batch.target) for batch in list(batches)}
+
+
+def _deadline(timeout_ms: int | None) -> float:
+    return FOREVER if timeout_ms is None else monotonic_s() + timeout_ms / 1000
+
+
 class Sender:
     """Moves batches from an accumulator to a broker."""
 
@@ -102,6 +116,7 @@ class Sender:
         self._changed = threading.Condition(threading.Lock())
         self._waiters = 0
         self._callbacks: deque[Batch] = deque()
+        self._queued_calls = self._made_calls = 0  # batches whose callbacks were due, and called
         self._calling = threading.Lock()
         self._caller = 0
         self._stalled: dict[PartitionQueue, None] = {}
@@ -123,8 +138,8 @@ class Sender:
         while True:
             self.send_all()  # what lingers has memory, too
             if self._caller == threading.get_ident():  # a callback: nobody else might settle
-                for queue in {batch.target for batch in list(self._intake.incomplete)}:
-                    self._settle(queue)  # type: ignore[arg-type]
+                for queue in _queues(self._intake.incomplete):
+                    self._settle(queue)
             if self._wait_until(lambda: self._intake.take_bytes(count), deadline, LOOK_AGAIN_S):
                 return
             if monotonic_s() >= deadline:
@@ -152,18 +167,11 @@ class Sender:
     def send_all(self) -> None:
         """Closes all open batches and sends what waits, without waiting for it."""
         intake = self._intake
-        touched: list[PartitionQueue] = []
-        while intake.opened:
-            try:
-                batch = intake.opened.popleft()
-            except IndexError:  # another thread was quicker
-                break
-            if batch.is_open and intake.close_batch(batch.target) is not None:
-                touched.append(batch.target)  # type: ignore[arg-type]
-        for queue in touched:
-            self._drain(queue)
+        now_ms = int(monotonic_s() * 1000)  # what others open from now on is not ours to send
+        while (closed := intake.close_oldest(now_ms)) is not None:
+            self._drain(_queue(closed))
         if intake.incomplete:
-            for queue in {batch.target for batch in list(intake.incomplete)}:  # type: ignore[assignment]
+            for queue in _queues(intake.incomplete):
                 self._drain(queue)
         if self._callbacks:
             self._run_callbacks()
@@ -171,9 +179,17 @@ class Sender:
     # ------------------------------------------------------------ waiting
 
     def wait_for(self, batch: Batch, timeout_ms: int | None = None) -> None:
-        """Returns when a batch is done. Who waits works: the batch is sent, or sent again, by this thread."""
-        deadline = FOREVER if timeout_ms is None else monotonic_s() + timeout_ms / 1000
-        queue: PartitionQueue = batch.target  # type: ignore[assignment]
+        """Returns when a batch is done; raises if that takes too long."""
+        if not self._done_by(batch, _deadline(timeout_ms)):
+            raise RequestTimedOutError(
+                f"{batch.target.topic}-{batch.target.partition}: not acknowledged within {timeout_ms} ms"
+            )
+        if self._callbacks:
+            self._run_callbacks()
+
+    def _done_by(self, batch: Batch, deadline: float) -> bool:
+        """Waits for a batch. Who waits works: it is sent, or sent again, by this thread."""
+        queue = _queue(batch.target)
         while not batch.is_done:
             if batch.is_open:
                 self._intake.close_batch(queue)
@@ -185,38 +201,33 @@ class Sender:
             if self._wait_until(lambda: batch.is_done, deadline, pause):
                 break
             if monotonic_s() >= deadline:
-                raise RequestTimedOutError(
-                    f"{queue.topic}-{queue.partition}: not acknowledged within {timeout_ms} ms"
-                )
-        if self._callbacks:
-            self._run_callbacks()
+                return False
+        return True
 
     def flush(self, timeout_ms: int | None = None) -> None:
         """Sends everything and returns when all of it is done and its callbacks have been called."""
-        deadline = FOREVER if timeout_ms is None else monotonic_s() + timeout_ms / 1000
+        deadline = _deadline(timeout_ms)
         self.send_all()
-        incomplete = self._intake.incomplete
-        if incomplete:
-            batches = list(incomplete)
-            for queue in {batch.target for batch in batches}:
-                self._settle(queue)  # type: ignore[arg-type]
-            for batch in batches:
-                left = None if timeout_ms is None else (deadline - monotonic_s()) * 1000
-                self.wait_for(batch, left)  # type: ignore[arg-type]
+        if self._intake.incomplete:
+            batches = list(self._intake.incomplete)
+            for queue in _queues(batches):
+                self._settle(queue)
+            late = sum(not self._done_by(batch, deadline) for batch in batches)
+            if late:
+                raise RequestTimedOutError(
+                    f"{late} batches were not acknowledged within {timeout_ms} ms"
+                )
         self._run_callbacks()
-        if self._calling.locked() and self._caller != threading.get_ident():
-            self._wait_until(lambda: not self._calls_back(), deadline, FOREVER)
-
-    def _calls_back(self) -> bool:
-        return bool(self._callbacks) or self._calling.locked()
+        queued = self._queued_calls
+        if self._made_calls < queued and self._caller != threading.get_ident():
+            self._wait_until(lambda: self._made_calls >= queued, deadline, FOREVER)
 
     def _wait_until(self, is_so: Callable[[], bool], deadline: float, pause: float) -> bool:
         """Waits for a change up to ``pause`` seconds; whether ``is_so`` then."""
         until = min(deadline, monotonic_s() + pause)
         with self._changed:
-            self._waiters += (
-                1  # before the look: who changes something looks at this after the change
-            )
+            # Before the look: who changes something looks at this after the change.
+            self._waiters += 1
             try:
                 while not is_so():
                     left = until - monotonic_s()
@@ -386,6 +397,7 @@ class Sender:
         self._intake.incomplete.pop(batch, None)
         self._intake.give_bytes(batch.reserved_bytes)
         if batch.has_callbacks:
+            self._queued_calls += 1
             self._callbacks.append(batch)
         if self._waiters:
             self._notify()
@@ -394,8 +406,7 @@ class Sender:
         """Gives up everything that is unsent, and waits for what is under way."""
         for batch in self._intake.drop_open():
             self._complete(batch, -1, -1, error)
-        for queue in partitions:
-            assert isinstance(queue, PartitionQueue)
+        for queue in map(_queue, partitions):
             if not queue.waiting and not queue.in_flight and not queue.lock.locked():
                 continue
             with queue.lock:
@@ -415,14 +426,20 @@ class Sender:
             self._caller = threading.get_ident()
             try:
                 while self._callbacks:
-                    for delivery, callback in self._callbacks.popleft().take_callbacks():
-                        try:
-                            delivery.answer(callback)
-                        except Exception:  # it is the caller's code  # noqa: BLE001
-                            self._log.exception("an on_delivery callback failed")
+                    self._call_back(self._callbacks.popleft())
             finally:
                 self._caller = 0
                 self._calling.release()
+
+    def _call_back(self, batch: Batch) -> None:
+        try:
+            for delivery, callback in batch.take_callbacks():
+                try:
+                    delivery.answer(callback)
+                except Exception:  # it is the caller's code  # noqa: BLE001
+                    self._log.exception("an on_delivery callback failed")
+        finally:  # also when a person interrupts: somebody may wait for the count
+            self._made_calls += 1
             self._notify()
 
     # ------------------------------------------------------------ the background
@@ -467,38 +484,25 @@ class Sender:
             if queue.in_flight or not queue.retry_at:
                 return 0.0
             due = min(due, queue.retry_at)
-        opened = self._intake.opened
-        try:
-            while not opened[0].is_open:
-                opened.popleft()
-            return min(due, opened[0].opened_ms / 1000 + self._linger_s)
-        except IndexError:  # there is none, or another thread was quicker
-            if self._opened_seen == self._opened_count:
-                return due
-            # Somebody sends at this moment. A nap as long as the lingering is soon enough for whatever is opened
-            # meanwhile, and spares them a wake-up with every batch.
-            self._opened_seen = self._opened_count
-            return min(due, monotonic_s() + self._linger_s)
+        opened_ms = self._intake.oldest_opened_ms()
+        if opened_ms >= 0:
+            return min(due, opened_ms / 1000 + self._linger_s)
+        if self._opened_seen == self._opened_count:
+            return due
+        # Somebody sends at this moment. A nap as long as the lingering is soon enough for whatever is opened
+        # meanwhile, and spares them a wake-up with every batch.
+        self._opened_seen = self._opened_count
+        return min(due, monotonic_s() + self._linger_s)
 
     def _work(self) -> None:
-        now = monotonic_s()
         for queue in list(self._stalled):
             self._stalled.pop(queue, None)
             self._settle(queue, blocking=True)
             self._drain(queue)
-        opened = self._intake.opened
-        try:
-            while not opened[0].is_open or opened[0].opened_ms / 1000 + self._linger_s <= now:
-                queue = opened.popleft().target  # type: ignore[assignment]
-                if queue.open_batch is not None and self._is_due(queue.open_batch, now):
-                    self._intake.close_batch(queue)
-                    self._drain(queue)
-        except IndexError:
-            pass
+        until_ms = round((monotonic_s() - self._linger_s) * 1000)
+        while (closed := self._intake.close_oldest(until_ms)) is not None:
+            self._drain(_queue(closed))
         self._run_callbacks()
-
-    def _is_due(self, batch: Batch, now: float) -> bool:
-        return batch.opened_ms / 1000 + self._linger_s <= now
 
     def stop(self) -> None:
         """Ends the background; what waits stays where it is."""

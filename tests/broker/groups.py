@@ -117,7 +117,7 @@ class Stage:
             coordinator_epoch=coordinator_epoch,
             timestamp_ms=self.clock(),
         )
-        self.partition(key).append_as_leader(
+        appended = self.partition(key).append_as_leader(
             memoryview(marker),
             leader_epoch=0,
             now_ms=self.clock(),
@@ -125,7 +125,9 @@ class Stage:
             bumps_epoch=transaction_version >= 2,
         )
         if key.topic == OFFSETS:
-            self.groups.on_txn_marker(key.partition, producer_id, committed=committed)
+            self.groups.on_txn_marker(
+                key.partition, producer_id, committed=committed, offset=appended.base_offset
+            )
 
     def sync(self, keys: Iterable[TopicPartition]) -> None:
         """Nothing here outlives the test."""

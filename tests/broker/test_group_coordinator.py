@@ -18,7 +18,6 @@ from oncelog.base.errors import (
     InvalidSessionTimeoutError,
     KafkaStorageError,
     MemberIdRequiredError,
-    OncelogError,
     RebalanceInProgressError,
     UnknownMemberIdError,
 )
@@ -81,12 +80,12 @@ def test_a_second_member_waits_until_the_first_has_joined_again(made: Stage) -> 
     first, second = made.member(), made.member()
     gather(first)
     waiting = second.join()
-    assert not waiting.is_done
+    assert not waiting.done()
     assert state(made) is GroupState.PREPARING_REBALANCE
     with pytest.raises(RebalanceInProgressError):
         first.heartbeat()
     first.join()
-    assert waiting.is_done
+    assert waiting.done()
     assert first.joined().generation_id == second.joined().generation_id == 2
     assert len(first.joined().members) == 2
     assert second.joined().members == (), "only the leader hears of the others"
@@ -100,7 +99,7 @@ def test_followers_get_their_assignment_when_the_leader_has_brought_it(made: Sta
     first.joined()
     second.joined()
     waiting = second.sync()
-    assert not waiting.is_done
+    assert not waiting.done()
     with pytest.raises(IllegalStateError):
         waiting.result()
     answer = first.sync({first.member_id: [IN0], second.member_id: [IN1]})
@@ -133,12 +132,12 @@ def test_an_empty_group_waits_for_members_where_it_is_told_to(
         clock.advance(1000)
         made.groups.tick()
         assert first.pending is not None
-        assert not first.pending.is_done, "somebody came meanwhile"
+        assert not first.pending.done(), "somebody came meanwhile"
         third.join()
         assert made.groups.tick() == 3000
         clock.advance(3000)
         made.groups.tick()
-        assert not first.pending.is_done
+        assert not first.pending.done()
         clock.advance(3000)
         made.groups.tick()
         assert {member.joined().generation_id for member in (first, second, third)} == {1}
@@ -173,10 +172,10 @@ def test_a_rebalance_waits_for_an_id_that_was_given_out(made: Stage, clock: Manu
         late.join()
     assert state(made) is GroupState.STABLE
     waiting = first.join()
-    assert not waiting.is_done
+    assert not waiting.done()
     clock.advance(10_000)
     made.groups.tick()
-    assert waiting.is_done
+    assert waiting.done()
 
 
 @pytest.mark.parametrize("timeout_ms", [5_999, 1_800_001, 0, -1])
@@ -252,9 +251,10 @@ def test_a_sync_with_another_protocol_is_refused(made: Stage) -> None:
     member = made.member()
     member.join()
     member.joined()
-    for extra in ({"protocol_type": "connect"}, {"protocol_name": "sticky"}):
-        with pytest.raises(InconsistentGroupProtocolError):
-            made.groups.sync_group("g", member.member_id, 1, **extra)
+    with pytest.raises(InconsistentGroupProtocolError):
+        made.groups.sync_group("g", member.member_id, 1, protocol_type="connect")
+    with pytest.raises(InconsistentGroupProtocolError):
+        made.groups.sync_group("g", member.member_id, 1, protocol_name="sticky")
 
 
 # ---------------------------------------------------------------- joining again
@@ -272,11 +272,11 @@ def test_a_follower_with_another_subscription_or_the_leader_begin_a_rebalance(ma
     leader, follower = made.member(), made.member()
     gather(leader, follower)
     follower.protocols = [("range", made.member(topics=("other",)).protocols[0][1])]
-    assert not follower.join().is_done
+    assert not follower.join().done()
     leader.join()
     sync(leader, follower)
     assert described(made).generation == 3
-    assert not leader.join().is_done
+    assert not leader.join().done()
     follower.join()
     assert follower.joined().generation_id == 4
 
@@ -463,7 +463,6 @@ def test_a_member_that_leaves_while_it_waits_is_told(made: Stage) -> None:
     gather(first)
     waiting = second.join()
     group = made.groups._groups.need("g")
-    assert not isinstance(group, OncelogError)
     second_id = next(name for name in group.members if name != first.member_id)
     made.groups.leave_group("g", [(second_id, None)])
     with pytest.raises(UnknownMemberIdError):
@@ -534,12 +533,12 @@ def test_a_static_member_that_is_away_stays_until_its_session_ends(
     clock.advance(300_000 - 250_000)
     made.groups.tick()
     assert newcomer.pending is not None
-    assert not newcomer.pending.is_done, (
+    assert not newcomer.pending.done(), (
         "the rebalance waits for the static member's rebalance timeout"
     )
     clock.advance(10_000)
     made.groups.tick()
-    assert newcomer.pending.is_done, "its session has ended"
+    assert newcomer.pending.done(), "its session has ended"
     assert len(described(made).members) == 2
 
 
@@ -710,16 +709,16 @@ def test_callbacks_run_outside_of_the_locks(made: Stage) -> None:
     waiting = second.join()
     seen: list[GroupState] = []
     waiting.add_done_callback(lambda _: seen.append(state(made)))
-    waiting.add_done_callback(lambda _: second.joined() and second.heartbeat())
+    waiting.add_done_callback(lambda _: seen.append(state(made)) if second.joined() else None)
     first.join()
-    assert seen == [GroupState.COMPLETING_REBALANCE]
+    assert seen == [GroupState.COMPLETING_REBALANCE] * 2
     waiting.add_done_callback(lambda _: seen.append(GroupState.DEAD))
     assert seen[-1] is GroupState.DEAD, "an answer that is there is given at once"
 
 
 def test_only_the_first_answer_counts() -> None:
     pending: Pending[int] = Pending()
-    assert not pending.is_done
+    assert not pending.done()
     pending.complete(1)
     pending.complete(2)
     pending.complete(error=ValueError("late"))
@@ -752,4 +751,4 @@ def test_many_members_join_in_time_that_does_not_explode(made: Stage) -> None:
     waiting = [member.sync() for member in members if not member.joined().is_leader]
     leader = next(member for member in members if member.joined().is_leader)
     leader.sync(plan)
-    assert all(pending.is_done for pending in waiting)
+    assert all(pending.done() for pending in waiting)

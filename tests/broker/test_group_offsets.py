@@ -31,6 +31,7 @@ from oncelog.base.errors import (
 from oncelog.broker.group_answers import GroupOptions, OffsetCommit
 from oncelog.broker.group_metadata import GroupState
 from oncelog.broker.group_records import OffsetValue, encode_offset_key, encode_offset_value
+from oncelog.partition.admission import Origin
 from oncelog.segment.batch import Attributes, ControlType, encode, encode_marker, records, scan
 from oncelog.segment.names import TopicPartition
 
@@ -558,7 +559,29 @@ def test_nothing_is_served_before_the_log_was_read(tmp_path: Path) -> None:
 
 def test_a_marker_to_a_partition_that_is_not_ours_is_refused(made: Stage) -> None:
     with pytest.raises(NotCoordinatorError):
-        made.groups.on_txn_marker(50)
+        made.groups.on_txn_marker(50, 1, committed=True)
+
+
+def test_a_marker_counts_at_its_place_in_the_log_whoever_is_told_of_it_when(made: Stage) -> None:
+    """Goal: the coordinator is told of a marker late, or not where it lies, and still reads the log's order."""
+    producer = made.producer()
+    producer.commit_offset("g", 9)
+    key = made.groups.offsets_partition("g")
+    marker = encode_marker(
+        ControlType.COMMIT,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch + 1,
+        coordinator_epoch=0,
+        timestamp_ms=1,
+    )
+    made.partition(key).append_as_leader(
+        memoryview(marker), leader_epoch=0, now_ms=1, origin=Origin.COORDINATOR
+    )
+    assert made.committed("g", require_stable=True) is UNSTABLE
+    made.commit("g", 4, IN1)
+    assert made.committed("g", require_stable=True) == 9, "a later write has found the marker"
+    made.groups.on_txn_marker(key.partition, producer.producer_id, committed=True)
+    assert made.committed("g", require_stable=True) == 9
 
 
 def test_commits_of_many_threads_all_count(made: Stage) -> None:

@@ -50,7 +50,7 @@ from tests.golden_cases import GOLDEN, expected
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-NAME = st.text(st.characters(exclude_categories=("Cs",)), max_size=40)
+NAME = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 LONG = st.integers(-(2**63), 2**63 - 1)
 INT = st.integers(-(2**31), 2**31 - 1)
 LOGS = sorted((GOLDEN / "txn-offsets" / "data").glob("__consumer_offsets-*/*.log"))

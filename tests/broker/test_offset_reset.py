@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -342,7 +343,7 @@ def test_a_file_without_a_groups_lines_is_refused(desk: Desk) -> None:
         ("a,4294967296,1\n", "is no partition"),
         ("g,a,0,5,6\n", "line 1 has 5 columns"),
         ('"a,0,5\n', "line 1 is no CSV"),
-        ('a"b"c"\0,0,5"', ""),
+        ("a,٣,5", "is no partition"),
     ],
 )
 def test_a_malformed_file_is_refused_with_the_line(text: str, why: str) -> None:
@@ -357,19 +358,16 @@ def test_several_groups_need_the_group_column() -> None:
 
 @given(st.text(max_size=60))
 def test_any_text_is_a_file_or_refused(text: str) -> None:
-    for read in (
-        lambda: from_file(text, ["g"]),
-        lambda: by_duration(text),
-        lambda: to_datetime(text),
-    ):
-        try:
-            read()
-        except InvalidRequestError:
-            pass
+    with contextlib.suppress(InvalidRequestError):
+        from_file(text, ["g"])
+    with contextlib.suppress(InvalidRequestError):
+        by_duration(text)
+    with contextlib.suppress(InvalidRequestError):
+        to_datetime(text)
 
 
 NAMES = st.text(
-    st.characters(exclude_categories=("Cs",), exclude_characters="\r\n\0"), min_size=1, max_size=9
+    st.characters(exclude_categories=["Cs"], exclude_characters="\r\n\0"), min_size=1, max_size=9
 )
 
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -595,6 +596,25 @@ def test_a_block_may_abort_by_itself(broker: PlannedBroker) -> None:
             producer.send("orders", b"v")
             producer.abort_transaction()
     assert values_of(broker.broker) == []
+
+
+def test_an_end_that_races_with_the_background_neither_loses_nor_leaks(
+    broker: PlannedBroker, version: int
+) -> None:
+    """Goal: a batch that lingers out while its transaction is ended belongs to that transaction or to none.
+    Method: lingering of one millisecond, ends at all moments around it."""
+    expected = []
+    with producer_of(broker, version, linger_ms=1) as producer:
+        for number in range(150):
+            producer.begin_transaction()
+            producer.send("orders", b"%d" % number)
+            threading.Event().wait((number % 15) / 10_000)
+            if number % 3:
+                producer.abort_transaction()
+            else:
+                producer.commit_transaction()
+                expected.append(b"%d" % number)
+    assert values_of(broker.broker) == expected
 
 
 # ---------------------------------------------------------------- offsets and two phases

@@ -12,7 +12,7 @@ from oncelog.base.errors import InvalidTxnStateError
 from tests.broker.brokers import COMMITTED, UNCOMMITTED, opened, values_of
 from tests.sim.killed_broker import CONFIG, KEYS
 from tests.sim.killed_writer import Killer
-from tests.sim.txn_world import read
+from tests.sim.txn_parts import read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.sim.txn_world import KEYS, World
+from tests.sim.txn_parts import KEYS
+from tests.sim.txn_world import World
 
 # How often each action happens, of all.
 WEIGHTS = {
