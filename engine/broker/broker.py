@@ -17,7 +17,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from ..base import clock
-from ..base.config import BROKER, TOPIC, read_options, topic_defaults
+from ..base.config import BROKER, read_options, topic_defaults
 from ..base.disk import Disk
 from ..base.errors import (
     ClosedError,
@@ -39,13 +39,13 @@ from ..segment.batch import HEADER_BYTES, Attributes
 from ..segment.names import TopicPartition
 from .adoption import adopted_counters, adopted_topics, check_ownership
 from .answers import (
-    ConfigValue,
     ListedOffset,
     PartitionDescription,
     Produced,
     TopicDescription,
 )
 from .cluster_metadata import read_cluster_metadata
+from .config_verbs import ConfigVerbs, given_options
 from .group_answers import GroupOptions
 from .group_coordinator import GroupCoordinator
 from .group_verbs import GroupVerbs
@@ -53,16 +53,14 @@ from .housekeeping import Housekeeping
 from .metadata_log import MetadataLog
 from .producer_ids import ProducerIds
 from .state_log import StateLog
-from .topic_options import compaction_options, partition_options, retention_options
+from .topic_options import compaction_options, retention_options
 from .topics import (
     CONSUMER_OFFSETS,
     INTERNAL,
     TRANSACTION_STATE,
-    ConfigChange,
     NewTopic,
     Topic,
     Topics,
-    changed_config,
     new_topic_id,
 )
 from .transaction_verbs import TransactionVerbs
@@ -94,7 +92,7 @@ INTERNAL_PREFIX: Final = {
 }
 
 
-class Broker(TransactionVerbs, GroupVerbs):
+class Broker(TransactionVerbs, GroupVerbs, ConfigVerbs):
     """An embedded broker: the one writer of a data directory."""
 
     def __init__(
@@ -110,7 +108,8 @@ class Broker(TransactionVerbs, GroupVerbs):
         if durability not in ("os", "fsync"):
             raise InvalidConfigError(f"durability is 'os' or 'fsync', not {durability!r}")
         self.now_ms = now_ms
-        self.config = read_options(BROKER, config or {})
+        self._given = given_options(config)
+        self.config = read_options(BROKER, self._given)
         self.node_id: int = self.config["node.id"]
         self.is_synced = durability == "fsync"
         self._disk = disk or Disk()
@@ -138,6 +137,7 @@ class Broker(TransactionVerbs, GroupVerbs):
         if is_foreign:
             self._adopt()
         self._topics = Topics(self._metadata)
+        self._load_altered()
         self.leader_epoch: int = self._metadata.facts.get("leader_epoch", -1) + 1
         self._metadata.put({"leader_epoch": self.leader_epoch})
         self.compactor = Compactor(self._data.path, self._disk)
@@ -268,23 +268,6 @@ class Broker(TransactionVerbs, GroupVerbs):
     def partition_count(self, topic: str) -> int:
         return self._topics.need(topic).partition_count
 
-    def _config_of(self, topic: Topic) -> dict[str, Any]:
-        return {**self._defaults, **topic.config}
-
-    def _check_config(self, topic: Topic) -> None:
-        """Options that are possible by themselves may contradict each other."""
-        read_options(TOPIC, topic.config, self._defaults)
-
-    def _options_of(self, name: str) -> PartitionOptions:
-        options = self._options.get(name)
-        if options is None:
-            options = self._options[name] = partition_options(
-                self._config_of(self._topics.need(name)),
-                producer_id_expiration_ms=self.config["producer.id.expiration.ms"],
-                is_synced=self.is_synced,
-            )
-        return options
-
     def partition(self, key: TopicPartition) -> Partition:
         """A partition that is here, opened when it is first asked for."""
         partition = self._open.get(key)
@@ -399,47 +382,6 @@ class Broker(TransactionVerbs, GroupVerbs):
             ),
         )
 
-    def describe_configs(self, topic: str) -> dict[str, ConfigValue]:
-        """All options of a topic, and who set them."""
-        config = self._topics.need(topic).config
-        values = {}
-        for name, option in TOPIC.items():
-            if name in config:
-                values[name] = ConfigValue(config[name], "topic")
-            elif self._defaults.get(name, option.default) != option.default:
-                values[name] = ConfigValue(self._defaults[name], "broker")
-            else:
-                values[name] = ConfigValue(option.default, "default")
-        return values
-
-    def incremental_alter_configs(
-        self, changes: Mapping[str, Sequence[ConfigChange]], *, validate_only: bool = False
-    ) -> dict[str, OncelogError | None]:
-        """Changes topics' options; they hold from the next append on. From then on a config counts as known."""
-        answers: dict[str, OncelogError | None] = {}
-        with self._lock:
-            self.check_open()
-            for name, steps in changes.items():
-                try:
-                    topic = self._topics.need(name)
-                    config = changed_config(topic.config, steps, self._defaults)
-                    topic = topic._replace(config=config, is_config_known=True)
-                    self._check_config(topic)
-                    if not validate_only:
-                        self._topics.put([topic])
-                        self._reconfigure(name)
-                    answers[name] = None
-                except OncelogError as error:
-                    answers[name] = error
-        return answers
-
-    def _reconfigure(self, name: str) -> None:
-        self._options.pop(name, None)
-        options = self._options_of(name)
-        for key, partition in self._open.items():
-            if key.topic == name:
-                partition.reconfigure(options)
-
     # ------------------------------------------------------------ records
 
     def produce(
@@ -541,6 +483,8 @@ class Broker(TransactionVerbs, GroupVerbs):
             return self._listed(partition, partition.log_start_offset, -1)
         if timestamp == MAX_TIMESTAMP:
             found = partition.max_timestamp()
+            if found is not None and found[1] >= partition.upper_bound(isolation):
+                found = None
         elif timestamp >= 0:
             found = partition.offset_for_timestamp(timestamp, isolation)
         else:
@@ -555,6 +499,8 @@ class Broker(TransactionVerbs, GroupVerbs):
 
     def delete_records(self, key: TopicPartition, before_offset: int) -> int:
         """Moves a log's start up; -1 is its end. Returns the new start."""
+        if self._topics.need(key.topic).is_internal:
+            raise InvalidTopicError(f"{key.topic} is the broker's own, and so are its records")
         return self.partition(key).delete_records(before_offset)
 
     def watch(self, keys: Iterable[TopicPartition], wake: Callable[[], None]) -> Watch:
@@ -604,5 +550,6 @@ class Broker(TransactionVerbs, GroupVerbs):
             return False
         if log.candidate.partition.key.topic == TRANSACTION_STATE:
             # What a decision led to is on the device before the decision may go.
-            self.sync(key for key in self._data.partitions if key.topic != TRANSACTION_STATE)
+            opened = [partition.key for partition in self.opened()]
+            self.sync(key for key in opened if key.topic != TRANSACTION_STATE)
         return self.compactor.clean(log, now_ms) is not None

@@ -12,7 +12,7 @@ import base64
 import uuid
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ..base.config import TOPIC, Kind, check_options
+from ..base.config import TOPIC, Kind, Option, check_options
 from ..base.errors import (
     InvalidConfigError,
     InvalidPartitionsError,
@@ -163,27 +163,30 @@ class Topics:
 
 
 def changed_config(
-    config: Mapping[str, Any], changes: Iterable[ConfigChange], defaults: Mapping[str, Any]
+    config: Mapping[str, Any],
+    changes: Iterable[ConfigChange],
+    defaults: Mapping[str, Any],
+    table: Mapping[str, Option] = TOPIC,
 ) -> dict[str, Any]:
-    """A topic's config after some changes; raises for one that is not possible."""
+    """A topic's config after some changes, or with its table a broker's; raises for one that is not possible."""
     after = dict(config)
     for name, operation, value in changes:
         if operation == "delete":
             dotted = name.replace("_", ".")
-            if dotted not in TOPIC:
-                check_options(TOPIC, {name: value})  # says which name was meant
+            if dotted not in table:
+                check_options(table, {name: value})  # says which name was meant
             after.pop(dotted, None)
             continue
-        ((dotted, given),) = check_options(TOPIC, {name: value}).items()
+        ((dotted, given),) = check_options(table, {name: value}).items()
         if operation == "set":
             after[dotted] = given
-        elif operation in ("append", "subtract") and TOPIC[dotted].kind is Kind.LIST:
+        elif operation in ("append", "subtract") and table[dotted].kind is Kind.LIST:
             before = tuple(after.get(dotted, defaults[dotted]))
             if operation == "append":
                 kept = (*before, *(item for item in given if item not in before))
             else:
                 kept = tuple(item for item in before if item not in given)
-            after |= check_options(TOPIC, {dotted: kept})
+            after |= check_options(table, {dotted: kept})
         else:
             raise InvalidConfigError(f"{name} cannot be changed by {operation!r}")
     return after

@@ -180,6 +180,36 @@ def test_memory_is_given_back_when_a_batch_is_done() -> None:
     assert delivery.result().offset == 0
 
 
+def test_batches_linger_out_oldest_first() -> None:
+    collector = Collector(partitions=3)
+    for number, opened_ms in ((2, 10), (0, 20), (1, 30)):
+        collector.take_bytes(500)
+        collector.open_batch(collector.queues[number], 500, 500, opened_ms)
+        collector.send("t", b"v", partition=number)
+    assert collector.oldest_opened_ms() == 10
+    assert collector.close_oldest(5) is None
+    assert collector.close_oldest(25) is collector.queues[2]
+    collector.close_batch(collector.queues[0])  # by another way: it is passed over
+    assert collector.oldest_opened_ms() == 30
+    assert collector.close_oldest(25) is None
+    assert collector.close_oldest(30) is collector.queues[1]
+    assert collector.close_oldest(2**62) is None
+    assert collector.oldest_opened_ms() == -1
+    assert len(collector.incomplete) == 3
+
+
+def test_open_batches_can_be_dropped() -> None:
+    collector = Collector(partitions=3)
+    sent = [collector.send("t", b"v", partition=number) for number in range(3)]
+    collector.close_batch(collector.queues[1])
+    dropped = collector.drop_open()
+    assert [batch.target.partition for batch in dropped] == [0, 2]
+    assert collector.oldest_opened_ms() == -1
+    for batch in dropped:
+        batch.complete(-1, -1, ValueError("dropped"))
+    assert [one.done() for one in sent] == [True, False, True]
+
+
 def test_a_batch_without_records_is_not_sent() -> None:
     """Goal: a record that is refused by the encoder leaves nothing behind."""
     collector = Collector()

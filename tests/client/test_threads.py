@@ -20,6 +20,8 @@ from oncelog.base.errors import ClosedError, OncelogError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from oncelog.client.client import Log
+
 PARTITIONS = 8
 SECONDS = 60.0 if os.environ.get("ONCELOG_SOAK") else 4.0
 PATIENCE_S = 30.0  # of a thread that should have come to its end long ago
@@ -53,9 +55,7 @@ class Crew:
         assert not [thread for thread in self._threads if thread.is_alive()], "a thread hangs"
 
 
-def produce(
-    log: oncelog.Log, number: int, until: float, counts: dict[tuple[int, int], int]
-) -> None:
+def produce(log: Log, number: int, until: float, counts: dict[tuple[int, int], int]) -> None:
     """Sends numbered records to all partitions: in transactions, of which every third is aborted, or without."""
     options: dict[str, Any] = {"linger_ms": number % 3}
     if number % 2:
@@ -81,7 +81,7 @@ def produce(
         producer.flush() if not number % 2 else None
 
 
-def consume(log: oncelog.Log, partition: int, found: dict[tuple[int, int], int]) -> None:
+def consume(log: Log, partition: int, found: dict[tuple[int, int], int]) -> None:
     """Reads one partition until all producers are done, and counts what it sees of each."""
     finished = 0
     with log.consumer(auto_offset_reset="earliest") as consumer:

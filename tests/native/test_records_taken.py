@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from oncelog._native.batch import span
 from oncelog.base.errors import CorruptRecordError
-from oncelog.segment.batch import encode, records, scan
+from oncelog.segment.batch import Record, encode, records, scan
 
 BATCHES = [
     bytes(memoryview(encode([f"{n}-{i}".encode() for i in range(n + 1)], base_offset=10 * n)))
@@ -31,7 +31,7 @@ def test_records_taken_in_pieces_are_those_of_an_iteration(
     visible = np.array(mask)
     expected = list(records(LOG, visible=visible))
     iterator = records(LOG, visible=visible)
-    found = []
+    found: list[Record] = []
     for count in counts * 30:
         taken = iterator.take(count)
         assert len(taken) == min(count, len(expected) - len(found))

@@ -136,6 +136,10 @@ class Transactions(RuleBasedStateMachine):
     def come_online(self) -> None:
         self.world.come_online()
 
+    @rule()
+    def look_from_outside(self) -> None:
+        self.world.look_from_outside()
+
     @invariant()
     def readers_see_what_they_must(self) -> None:
         self.world.check()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oncelog.base.disk import Disk
+from oncelog.client.consumer import Consumer
 from oncelog.partition.data_directory import LOCK
 from oncelog.partition.published import LIVE
 from oncelog.segment.batch import records, scan
@@ -162,6 +163,30 @@ class FetchReader:
             position = last + 1
         self.positions[key] = position
         return True
+
+
+class ConsumerReader(FetchReader):
+    """The embedded consumer: it polls all partitions, and goes on from its positions after a restart."""
+
+    def __init__(self, isolation: Isolation) -> None:
+        super().__init__(isolation, 0)
+        self._broker: Broker | None = None
+
+    def poll(self, broker: Broker, key: TopicPartition) -> bool:
+        if self._broker is not broker:
+            self._broker = broker
+            self._consumer = Consumer(
+                broker, isolation_level=self.isolation.value, auto_offset_reset="earliest"
+            )
+            self._consumer.assign(KEYS)
+            for at, position in self.positions.items():
+                self._consumer.seek(at, position)
+        polled = self._consumer.poll(timeout_ms=0, max_records=7)
+        for record in polled:
+            at = TopicPartition(record.topic or "", record.partition)
+            self.seen[at].append((record.offset, record.value or b""))
+        self.positions = {at: self._consumer.position(at) for at in KEYS}
+        return bool(polled)
 
 
 def read(broker: Broker, key: TopicPartition, isolation: Isolation) -> list[tuple[int, bytes]]:

@@ -34,6 +34,7 @@ WEIGHTS = {
     "fail_power": 2,
     "go_offline": 1,
     "come_online": 2,
+    "look_from_outside": 3,
 }
 CRASHES = 0.12  # of all calls that write, cut off in their middle
 
@@ -80,6 +81,8 @@ def step(world: World, chance: random.Random) -> None:
         world.go_offline(key)
     elif name == "come_online":
         world.come_online()
+    elif name == "look_from_outside":
+        world.look_from_outside()
     world.check()
 
 

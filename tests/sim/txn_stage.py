@@ -8,6 +8,7 @@ import random
 import shutil
 from typing import TYPE_CHECKING, Any
 
+import oncelog
 from oncelog.base.errors import (
     ConcurrentTransactionsError,
     InvalidProducerEpochError,
@@ -31,11 +32,13 @@ from tests.sim.txn_model import (
     Fate,
     Kind,
     Model,
+    Seen,
     Transaction,
     View,
 )
 from tests.sim.txn_parts import (
     KEYS,
+    ConsumerReader,
     Crash,
     CrashDisk,
     FetchReader,
@@ -92,8 +95,11 @@ class Stage(abc.ABC):
             FetchReader(Isolation.READ_COMMITTED, 300),
             FetchReader(Isolation.READ_COMMITTED, 2000),
             FetchReader(Isolation.READ_UNCOMMITTED, 500),
+            ConsumerReader(Isolation.READ_COMMITTED),
+            ConsumerReader(Isolation.READ_UNCOMMITTED),
         )
         self.path = self._next_path()
+        self._shown_outside: dict[TopicPartition, list[Seen]] = {}
         self._bounds: dict[TopicPartition, tuple[int, int]] = {}
         self._open()
         self.broker.create_topics([NewTopic(topic, 2, 1, SMALL) for topic in ("bills", "orders")])
@@ -168,6 +174,7 @@ class Stage(abc.ABC):
         for zombie in self.zombies:
             zombie.broker = self.broker
         self.check()
+        self._check_shown_outside()
         self._ask_who_is_open()
         if power_fails:
             self.plain = [self._new_plain() for _ in self.plain]
@@ -306,6 +313,34 @@ class Stage(abc.ABC):
         for reader in self.readers:
             for key, view in views.items():
                 self._check_reader(reader, key, view)
+
+    def look_from_outside(self) -> None:
+        """A reader that opens the directory beside its writer sees nothing that could be taken back, and what is
+        durable in any case."""
+        self.trace.append("look from outside")
+        with oncelog.open(self.path, read_only=True) as log:
+            for key in KEYS:
+                seen = [(r.offset, r.value or b"") for r in log.read(key.topic, key.partition)]
+                inside = self.read(key, Isolation.READ_COMMITTED)
+                expected = inside if self.durability == "os" else inside[: len(seen)]
+                if seen != expected:
+                    raise BrokenPromiseError(
+                        Kind.ORDER, key, f"outside: {seen} where {inside} is seen inside"
+                    )
+                self._shown_outside[key] = seen
+
+    def _check_shown_outside(self) -> None:
+        for key, shown in self._shown_outside.items():
+            start = self.broker.partition(key).log_start_offset
+            left = [item for item in shown if item[0] >= start]
+            seen = [
+                item
+                for item in self.read(key, Isolation.READ_COMMITTED)
+                if not left or item[0] >= left[0][0]
+            ]
+            if left and seen[: len(left)] != left:
+                raise BrokenPromiseError(Kind.LOST, key, f"{left} was shown, now {seen}")
+        self._shown_outside.clear()
 
     def _check_reader(self, reader: FetchReader, key: TopicPartition, view: View) -> None:
         """A consumer that reads on from where it was has seen everything once, however often there were crashes."""
