@@ -259,6 +259,17 @@ class Broker(TransactionVerbs, GroupVerbs, ConfigVerbs):
             self._metadata.close()
             self._data.close()
 
+    def abandon(self) -> None:
+        """Gives up files and lock and writes nothing more, as a crash would; the next opening recovers."""
+        with self._lock:
+            if not self._is_closed:
+                self._is_closed = True
+                self.groups.close()
+                self.compactor.stop()
+                self._open.clear()
+                self._metadata.close()
+                self._data.abandon()
+
     # ------------------------------------------------------------ topics
 
     def topics(self) -> list[str]:
@@ -550,6 +561,5 @@ class Broker(TransactionVerbs, GroupVerbs, ConfigVerbs):
             return False
         if log.candidate.partition.key.topic == TRANSACTION_STATE:
             # What a decision led to is on the device before the decision may go.
-            opened = [partition.key for partition in self.opened()]
-            self.sync(key for key in opened if key.topic != TRANSACTION_STATE)
+            self.sync([p.key for p in self.opened() if p.key.topic != TRANSACTION_STATE])
         return self.compactor.clean(log, now_ms) is not None

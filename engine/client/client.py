@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any, Final
 
-from ..base.clock import now_ms
+from ..base.clock import is_moved_by_hand, now_ms, when_moved
 from ..base.errors import ClosedError, OncelogError
 from ..broker.broker import Broker
 from ..broker.topics import NewTopic
@@ -21,11 +22,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import TracebackType
 
+    from ..base.disk import Disk
     from ..broker.answers import TopicDescription
 
 logger = logging.getLogger("oncelog.client")
 
 TICK_MS_MAX: Final = 1000  # how late a job may be that became due earlier than was foreseen
+CATCH_UP_MAX: Final = 100  # of jobs that are due again at once
 
 
 class Log:
@@ -42,13 +45,21 @@ class Log:
         adopt: bool = False,
         config: Mapping[str, object] | None = None,
         clock: Callable[[], int] = now_ms,
+        _disk: Disk | None = None,
     ) -> None:
-        self.broker = Broker(path, now_ms=clock, config=config, durability=durability, adopt=adopt)
+        self.broker = Broker(
+            path, disk=_disk, now_ms=clock, config=config, durability=durability, adopt=adopt
+        )
+        self._given: weakref.WeakSet[Producer | Consumer] = weakref.WeakSet()
         self._stopping = threading.Event()
-        self._threads = [
-            _started("oncelog-housekeeping", self._keep_house),
-            _started("oncelog-cleaner", self._clean),
-        ]
+        self._threads: list[threading.Thread] = []
+        if is_moved_by_hand(clock):
+            when_moved(clock, self._catch_up)
+        else:
+            self._threads = [
+                _started("oncelog-housekeeping", self._keep_house),
+                _started("oncelog-cleaner", self._clean),
+            ]
 
     @property
     def path(self) -> str:
@@ -70,13 +81,22 @@ class Log:
         self.close()
 
     def close(self) -> None:
-        """A clean stop: everything on disk, nothing left to recover. Closing twice is harmless."""
+        """A clean stop: producers send what is left, everything is on disk, nothing is left to recover. Closing twice
+        is harmless."""
+        for given in list(self._given):
+            try:
+                given.close()
+            except OncelogError as error:
+                logger.warning("%r could not be closed: %s", given, error)
+        self._end_threads()
+        self.broker.close()
+
+    def _end_threads(self) -> None:
         self._stopping.set()
         self.broker.compactor.stop()
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join()
-        self.broker.close()
 
     # ------------------------------------------------------------ the house
 
@@ -90,6 +110,15 @@ class Log:
             except Exception:
                 logger.exception("housekeeping failed, and will be tried again")
                 wait_ms = TICK_MS_MAX
+
+    def _catch_up(self) -> None:
+        """The clock was moved by hand: does at once what the threads would have done meanwhile."""
+        for _ in range(CATCH_UP_MAX):
+            if self.broker.is_closed or self.broker.tick():
+                break
+        while not self.broker.is_closed and self.broker.config["log.cleaner.enable"]:
+            if not self.broker.compact():
+                break
 
     def _clean(self) -> None:
         if not self.broker.config["log.cleaner.enable"]:
@@ -140,12 +169,16 @@ class Log:
 
     def producer(self, **options: Any) -> Producer:
         """A producer; keyword arguments are Kafka's producer options in snake case."""
-        return Producer(self.broker, **options)
+        producer = Producer(self.broker, **options)
+        self._given.add(producer)
+        return producer
 
     def consumer(self, **options: Any) -> Consumer:
         """A consumer; keyword arguments are Kafka's consumer options in snake case. Unlike Kafka's, it is
         read_committed unless told otherwise."""
-        return Consumer(self.broker, **options)
+        consumer = Consumer(self.broker, **options)
+        self._given.add(consumer)
+        return consumer
 
     def read(
         self,

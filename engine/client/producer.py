@@ -154,6 +154,7 @@ class Producer(Accumulator):
         )
         self._sender = Sender(broker, self, self._transactions, self._options, self._log)
         self._refusal: OncelogError | None = None
+        self._is_initialized_by_block = False
         self._set_gate()
         _LIVE.add(self)
 
@@ -367,6 +368,7 @@ class Producer(Accumulator):
     def __enter__(self) -> Producer:
         if self.transactional_id is not None and self._transactions.state is State.UNINITIALIZED:
             self.init_transactions()
+            self._is_initialized_by_block = True
         return self
 
     def __exit__(
@@ -382,14 +384,19 @@ class Producer(Accumulator):
     def init_transactions(self, *, keep_prepared: bool = False) -> None:
         """Takes the transactional id: older holders are fenced, what they left open is aborted.
 
-        ``keep_prepared`` leaves a prepared transaction as it is, to be ended by complete_transaction().
+        ``keep_prepared`` leaves a prepared transaction as it is, to be ended by complete_transaction(). Entering a
+        ``with`` block has taken the id already; a first call inside of it changes nothing.
         """
         self._check_usable()
+        if self._is_initialized_by_block and not keep_prepared:
+            self._is_initialized_by_block = False
+            return
         self._transactions.init(keep_prepared=keep_prepared)
 
     def begin_transaction(self) -> None:
         """Begins a transaction; the coordinator's clock starts with the first record."""
         self._check_usable()
+        self._is_initialized_by_block = False
         self._transactions.begin()
 
     def commit_transaction(self) -> None:

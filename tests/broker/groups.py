@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 OFFSETS = "__consumer_offsets"
 STATE = "__transaction_state"
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+_blocks = itertools.count(1000, 1000)  # of producer ids, also after a restart
 IN0, IN1 = TopicPartition("in", 0), TopicPartition("in", 1)
 
 
@@ -62,7 +64,6 @@ class Stage:
             path, Disk(), now_ms=clock, options_of=lambda _: self.partition_options
         )
         self.state = self._state_log(OFFSETS, partition_count)
-        self._next_id = 1000
         self.transactions = TransactionCoordinator(
             self._state_log(STATE, 50), ProducerIds(self._block), self, CoordinatorOptions(), clock
         )
@@ -82,8 +83,8 @@ class Stage:
         return PartitionOptions(is_compacted=True, max_message_bytes=self.max_message_bytes)
 
     def _block(self) -> range:
-        self._next_id += 1000
-        return range(self._next_id, self._next_id + 1000)
+        first = next(_blocks)
+        return range(first, first + 1000)
 
     def _state_log(self, topic: str, count: int) -> StateLog:
         return StateLog(

@@ -154,7 +154,7 @@ class OffsetMachine(RuleBasedStateMachine):
 
 
 TestOffsets = OffsetMachine.TestCase
-TestOffsets.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
+TestOffsets.settings = settings(stateful_step_count=40, deadline=None)
 
 
 # ---------------------------------------------------------------- two readers of one format
