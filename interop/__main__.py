@@ -28,7 +28,7 @@ from oncelog.log.checkpoint import (
 )
 from oncelog.segment.names import TopicPartition
 
-from . import dump, history
+from . import coordinators, dump, history
 from .kafka import Broker, Kafka, Row, missing
 
 if TYPE_CHECKING:
@@ -261,6 +261,10 @@ def main(words: Sequence[str] | None = None) -> int:
             for name, is_clean in (("closed", True), ("killed", False)):
                 print(f"{name}:", flush=True)
                 round_trip(kafka, work / name, talk, is_clean=is_clean)
+            print("coordinators:", flush=True)
+            coordinators.write(work / "coordinators")
+            for topic, count in coordinators.check(kafka, work / "coordinators").items():
+                talk(f"Kafka's decoder reads {count} records of {topic} as we do")
     except AssertionError as error:
         print(f"FAIL  {error}", file=sys.stderr)
         return 1

@@ -14,7 +14,7 @@ import logging
 import os
 import struct
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ..base import clock
 from ..base.config import BROKER, read_options, topic_defaults
@@ -68,7 +68,7 @@ from .txn_coordinator import CoordinatorOptions, TransactionCoordinator
 from .waiting import PendingSync, Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from typing_extensions import Buffer
 

@@ -12,6 +12,7 @@ from ..base.errors import ClosedError, OncelogError
 from ..broker.broker import Broker
 from ..broker.topics import NewTopic
 from ..segment.names import TopicPartition
+from .admin import Admin
 from .consumer import Consumer
 from .directory import isolation_of
 from .producer import Producer
@@ -164,6 +165,10 @@ class Log:
             for name, topic in self.broker.describe_topics().items()
             if not isinstance(topic, OncelogError) and not topic.is_internal
         }
+
+    def admin(self) -> Admin:
+        """The administrator: topics, options, groups, offsets and transactions, to look at and to change."""
+        return Admin(self.broker)
 
     # ------------------------------------------------------------ records
 

@@ -10,7 +10,7 @@ import collections
 import threading
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from ..base.clock import monotonic_s
+from ..base.clock import monotonic_of, when_moved
 from ..base.config import CONSUMER, read_options
 from ..base.disk import forks
 from ..base.errors import (
@@ -103,7 +103,8 @@ class Consumer:
         self._bytes_min: int = chosen["fetch.min.bytes"]
         self._wait_s: float = chosen["fetch.max.wait.ms"] / 1000
         self._held_since: float | None = None  # when records were first held back
-        self._polls = _Polls()
+        self._monotonic_s = monotonic_of(broker.now_ms)
+        self._polls = _Polls(self._monotonic_s)
         self._pending: collections.deque[Record] = collections.deque()  # of an iteration
         self.client_id: str = chosen["client.id"]
         self._subscription = Subscription(
@@ -113,6 +114,7 @@ class Consumer:
             max(min(chosen["max.partition.fetch.bytes"], chosen["fetch.max.bytes"]), 1),
             check_crc=chosen["check.crcs"],
         )
+        when_moved(broker.now_ms, self._subscription.interrupt)
 
     def __repr__(self) -> str:
         state = "closed" if self._is_closed else f"{len(self._subscription)} partitions"
@@ -282,22 +284,22 @@ class Consumer:
         found = take()
         if found is not None:
             return found
-        end = None if timeout_ms is None else monotonic_s() + timeout_ms / 1000
+        end = None if timeout_ms is None else self._monotonic_s() + timeout_ms / 1000
         while True:
             self._subscription.look()
             found = take()
             while found is None and self._is_awaited(end):
                 found = take()
-            if found is not None or (end is not None and monotonic_s() >= end):
+            if found is not None or (end is not None and self._monotonic_s() >= end):
                 return found
 
     def _is_awaited(self, end: float | None) -> bool:
         """Waits until something may be found; False when it is time to look around, or over."""
         left = LOOK_AROUND_S
         if end is not None:
-            left = min(left, end - monotonic_s())
+            left = min(left, end - self._monotonic_s())
         if self._held_since is not None:
-            left = min(left, self._held_since + self._wait_s - monotonic_s())
+            left = min(left, self._held_since + self._wait_s - self._monotonic_s())
         is_awaited = left > 0 and self._subscription.wait(left)
         if self._is_woken:
             self._raise_wakeup()
@@ -336,7 +338,7 @@ class Consumer:
         if not size:
             self._held_since = None
             return False
-        now = monotonic_s()
+        now = self._monotonic_s()
         if self._held_since is None:
             self._held_since = now
         return now - self._held_since >= self._wait_s
@@ -487,13 +489,14 @@ def _key_of(record: Record) -> Pair:
 class _Polls:
     """When polls came, for the figures."""
 
-    def __init__(self) -> None:
+    def __init__(self, monotonic_s: Callable[[], float]) -> None:
+        self._monotonic_s = monotonic_s
         self._count = 0
         self._first = self._last = 0.0
         self._longest = 0.0
 
     def note(self) -> None:
-        now = monotonic_s()
+        now = self._monotonic_s()
         if self._count:
             self._longest = max(self._longest, now - self._last)
         else:
@@ -504,7 +507,7 @@ class _Polls:
     def metrics(self) -> dict[str, float]:
         if not self._count:
             return {}
-        figures = {"last-poll-seconds-ago": monotonic_s() - self._last}
+        figures = {"last-poll-seconds-ago": self._monotonic_s() - self._last}
         if self._count > 1:
             figures["time-between-poll-avg"] = 1000 * (self._last - self._first) / (self._count - 1)
             figures["time-between-poll-max"] = 1000 * self._longest

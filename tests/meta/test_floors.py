@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ENGINE, NATIVE, SPARK, CSRC = (ROOT / name for name in ("engine", "pyext", "spark_udf", "csrc"))
 
 FLOORS = (
-    ("cli",),
+    ("aio", "cli", "testing"),
     ("client", "server"),
     ("broker", "protocol"),
     ("partition",),

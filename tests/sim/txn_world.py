@@ -384,11 +384,11 @@ class World(Stage):
         """Housekeeping aborts what took too long, and writes the markers that had to wait."""
         self.trace.append(f"time {ms} crash={crash}")
         self.clock.advance(ms)
-        late = [holder for holder in self.holders if self._is_late(holder)]
-        for holder in late:
-            assert holder.transaction is not None
-            if OPEN in holder.transaction.fates:
+        late = []
+        for holder in self.holders:
+            if holder.transaction and OPEN in holder.transaction.fates and self._is_late(holder):
                 holder.transaction.fates.add(ABORTED)
+                late.append(holder)
         self._call(self._tick, crash, lambda: None)
         for holder in late:
             self._note_time_out(holder)

@@ -1,0 +1,352 @@
+"""The administrator of groups: who is in them, how far they have come, and where they go on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from ..base.errors import (
+    GroupIdNotFoundError,
+    GroupNotEmptyError,
+    InvalidRequestError,
+    OffsetOutOfRangeError,
+    OncelogError,
+    UnknownMemberIdError,
+)
+from ..broker.group_answers import CLASSIC, CONSUMER, GroupDescription, OffsetCommit
+from ..broker.group_metadata import GroupState
+from ..broker.group_protocol import PROTOCOL_TYPE, decode_assignment, decode_topics
+from ..broker.group_registry import check_reserved
+from ..broker.offset_reset import (
+    TO_CURRENT,
+    TO_EARLIEST,
+    TO_LATEST,
+    ResetPlan,
+    Target,
+    by_duration,
+    execute_reset,
+    export_plan,
+    from_file,
+    parse_scope,
+    plan_reset,
+    shift_by,
+    to_datetime,
+    to_offset,
+)
+from ..partition.partition import Isolation
+from .admin_answers import ConsumerGroupDescription, GroupLag, GroupMember
+from .admin_arguments import OFFSET_NAMES, answer_of, by_key, integer, keys_of, name_of, names_of
+from .consumer import OffsetAndMetadata
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from .._native.offsets import CommittedOffset
+    from ..broker.broker import Broker
+    from ..broker.group_answers import GroupListing, MemberDescription
+    from ..segment.names import TopicPartition
+
+LATEST: Final = OFFSET_NAMES["latest"]
+EARLIEST: Final = OFFSET_NAMES["earliest"]
+STATES: Final = tuple(state.label for state in GroupState)
+TYPES: Final = (CLASSIC, CONSUMER)
+NAMED_TARGETS: Final = {"earliest": TO_EARLIEST, "latest": TO_LATEST, "current": TO_CURRENT}
+TARGETS: Final[Mapping[str, Callable[[Any], Target]]] = {
+    "to_offset": to_offset,
+    "shift_by": shift_by,
+    "to_datetime": to_datetime,
+    "by_duration": by_duration,
+}
+INTEGERS: Final = ("to_offset", "shift_by")
+
+
+class GroupAdmin:
+    """The part of an administrator that is about groups."""
+
+    _broker: Broker
+
+    # ------------------------------------------------------------ looking
+
+    def list_consumer_groups(
+        self, *, states: Iterable[str] = (), types: Iterable[str] = ()
+    ) -> list[GroupListing]:
+        """All groups by id, or those in some states ("Stable", "Empty", ...) and of some types ("classic",
+        "consumer": KIP-848)."""
+        return self._broker.list_groups(
+            states=_chosen(states, STATES, "state"), types=_chosen(types, TYPES, "type")
+        )
+
+    def describe_consumer_groups(
+        self, group_ids: Iterable[str]
+    ) -> dict[str, ConsumerGroupDescription | OncelogError]:
+        """Groups with members, assignments and lag."""
+        names = names_of(group_ids, "a group id")
+        answers: dict[str, ConsumerGroupDescription | OncelogError] = {}
+        for group_id, found in self._broker.describe_groups(names).items():
+            try:
+                answers[group_id] = (
+                    found if isinstance(found, OncelogError) else self._described(found)
+                )
+            except OncelogError as error:
+                answers[group_id] = error
+        return answers
+
+    def describe_consumer_group(self, group_id: str) -> ConsumerGroupDescription:
+        """A group with its members, assignments and lag."""
+        return answer_of(self.describe_consumer_groups([group_id]), group_id)
+
+    def _described(self, group: GroupDescription) -> ConsumerGroupDescription:
+        members = tuple(_member(group, member) for member in group.members)
+        readers = {key: member.member_id for member in members for key in member.assignment}
+        committed = {
+            key: found.offset
+            for key, found in self._broker.offset_fetch(group.group_id).items()
+            if found is not None and not isinstance(found, OncelogError)
+        }
+        lags = {
+            key: self._lag(key, committed.get(key), readers.get(key))
+            for key in sorted({*committed, *readers})
+        }
+        return ConsumerGroupDescription(
+            group.group_id,
+            group.type,
+            group.state.label,
+            group.protocol_type,
+            group.protocol,
+            group.generation,
+            group.leader,
+            members,
+            lags,
+        )
+
+    def _lag(self, key: TopicPartition, committed: int | None, reader: str | None) -> GroupLag:
+        try:
+            end = self._broker.list_offsets(key, LATEST, Isolation.READ_COMMITTED).offset
+        except OncelogError:  # the topic was deleted, or the partition is offline
+            return GroupLag(committed, None, None, reader)
+        lag = None if committed is None else max(end - committed, 0)
+        return GroupLag(committed, end, lag, reader)
+
+    # ------------------------------------------------------------ members
+
+    def remove_members_from_consumer_group(
+        self, group_id: str, group_instance_ids: Iterable[str] | None = None
+    ) -> dict[str, OncelogError | None]:
+        """Takes members out of a group: static ones by their instance ids, or with None all of them.
+
+        The answer is by instance id, and by member id where there is none. A consumer that still runs joins again.
+        """
+        if group_instance_ids is None:
+            group = self._need(group_id)
+            rows = [(member.member_id, member.group_instance_id) for member in group.members]
+            names = [instance or member for member, instance in rows]
+        else:
+            names = names_of(group_instance_ids, "a group instance id")
+            self._need(group_id)
+            rows = [("", name) for name in names]
+        if not rows:
+            return {}
+        return dict(zip(names, self._broker.leave_group(group_id, rows), strict=True))
+
+    def _need(self, group_id: str) -> GroupDescription:
+        name_of(group_id, "a group id")
+        return answer_of(self._broker.describe_groups([group_id]), group_id)
+
+    # ------------------------------------------------------------ removing
+
+    def delete_consumer_groups(self, group_ids: Iterable[str]) -> dict[str, OncelogError | None]:
+        """Removes groups without members, and all that they have committed."""
+        return self._broker.delete_groups(names_of(group_ids, "a group id"))
+
+    def delete_consumer_group(self, group_id: str) -> None:
+        """Removes a group without members, and all that it has committed."""
+        answer_of(self.delete_consumer_groups([group_id]), group_id)
+
+    def delete_consumer_group_offsets(
+        self, group_id: str, partitions: Iterable[tuple[str, int]]
+    ) -> dict[TopicPartition, OncelogError | None]:
+        """Forgets committed offsets of topics that no member reads; what was not committed counts as forgotten."""
+        name_of(group_id, "a group id")
+        return self._broker.offset_delete(group_id, keys_of(partitions))
+
+    # ------------------------------------------------------------ offsets
+
+    def list_consumer_group_offsets(
+        self,
+        group_id: str,
+        partitions: Iterable[tuple[str, int]] | None = None,
+        *,
+        require_stable: bool = False,
+    ) -> dict[TopicPartition, OffsetAndMetadata | OncelogError | None]:
+        """What a group has committed: all, or of some partitions, None where there is nothing.
+
+        With ``require_stable`` an offset that an open transaction is about to commit is UnstableOffsetCommitError.
+        """
+        keys = None if partitions is None else keys_of(partitions)
+        self._need(group_id)
+        found = self._broker.offset_fetch(group_id, keys, require_stable=require_stable)
+        return {key: _committed(value) for key, value in found.items()}
+
+    def alter_consumer_group_offsets(
+        self, group_id: str, offsets: Mapping[tuple[str, int], int | OffsetAndMetadata]
+    ) -> None:
+        """Commits offsets for a group that nobody is in, all or none; a group that is not there is made.
+
+        Each partition must exist, and have the offset or end at it.
+        """
+        commits = {
+            key: _commit(offset)
+            for key, offset in by_key(offsets, "partitions and offsets").items()
+        }
+        self._check_inactive(group_id)
+        for key, commit in commits.items():
+            start = self._broker.list_offsets(key, EARLIEST).offset
+            end = self._broker.list_offsets(key, LATEST, Isolation.READ_UNCOMMITTED).offset
+            if not start <= commit.offset <= end:
+                raise OffsetOutOfRangeError(
+                    f"{key.directory} has offsets {start} to {end}, not {commit.offset}"
+                )
+        if not commits:
+            return
+        try:
+            answers = self._broker.offset_commit(group_id, commits)
+        except UnknownMemberIdError as error:  # somebody joined a moment ago
+            raise GroupNotEmptyError(*error.args) from error
+        for refused in answers.values():
+            if refused is not None:
+                raise refused
+
+    def _check_inactive(self, group_id: str) -> None:
+        check_reserved(name_of(group_id, "a group id"))
+        try:
+            group = self._need(group_id)
+        except GroupIdNotFoundError:
+            return
+        if group.members:
+            raise GroupNotEmptyError(
+                f"group {group_id!r} has {len(group.members)} members, whose next commit would undo this"
+            )
+
+    # ------------------------------------------------------------ reset
+
+    def plan_reset(
+        self,
+        group_ids: str | Sequence[str],
+        *,
+        topics: Iterable[str] | None = None,
+        **target: Any,
+    ) -> dict[str, ResetPlan]:
+        """What a reset of groups without members would commit; nothing is written.
+
+        ``topics`` are names, or ``"orders:0,2"`` for some partitions; None: all that each group has committed. One
+        target: ``to="earliest"``, ``"latest"`` or ``"current"``, ``to_offset=``, ``shift_by=``,
+        ``to_datetime="2026-11-16T18:00:00.000"``, ``by_duration="P1DT12H"``, or ``from_csv=`` with what
+        ``export_reset`` gave. Offsets that a log does not have become its nearest. A plan may hold errors, by
+        partition or for the group; it is then not carried out.
+        """
+        names = [group_ids] if isinstance(group_ids, str) else names_of(group_ids, "a group id")
+        wanted = _target(target, names, has_topics=topics is not None)
+        scope = None if topics is None else parse_scope(names_of(topics, "a topic"))
+        plans = plan_reset(
+            self._broker.groups,
+            self._broker,
+            names,
+            wanted,
+            scope=scope,
+            now_ms=self._broker.now_ms,
+        )
+        if scope is None and wanted.kind != "file":
+            plans = {name: self._known(plan) for name, plan in plans.items()}
+        return plans
+
+    def _known(self, plan: ResetPlan) -> ResetPlan:
+        """A plan about all that a group has committed needs a group."""
+        if plan.offsets or plan.errors or plan.error is not None:
+            return plan
+        found = self._broker.describe_groups([plan.group_id])[plan.group_id]
+        return plan._replace(error=found) if isinstance(found, OncelogError) else plan
+
+    def execute_reset(
+        self, plans: ResetPlan | Mapping[str, ResetPlan]
+    ) -> dict[str, dict[TopicPartition, int]]:
+        """Commits plans; raises before the first commit if any of them has an error. Returns what was committed."""
+        return execute_reset(self._broker.groups, _plans(plans))
+
+    def export_reset(self, plans: ResetPlan | Mapping[str, ResetPlan]) -> str:
+        """Plans as the CSV lines of Kafka's tool, for ``from_csv``."""
+        return export_plan(_plans(plans))
+
+    def reset_offsets(
+        self, group_id: str, *, topics: Iterable[str] | None = None, **target: Any
+    ) -> dict[TopicPartition, int]:
+        """Plans and executes the reset of one group; arguments as for ``plan_reset``."""
+        name_of(group_id, "a group id")
+        return self.execute_reset(self.plan_reset(group_id, topics=topics, **target))[group_id]
+
+
+def _chosen(given: Iterable[str], known: Sequence[str], what: str) -> list[str]:
+    names = names_of(given, f"the {what} of a group")
+    for name in names:
+        if name.lower() not in {word.lower() for word in known}:
+            raise InvalidRequestError(f"there is no group {what} {name!r}, only {', '.join(known)}")
+    return names
+
+
+def _member(group: GroupDescription, member: MemberDescription) -> GroupMember:
+    """What a member brought and got is in bytes that consumers alone are known to speak."""
+    topics: tuple[str, ...] = ()
+    assignment: tuple[TopicPartition, ...] = ()
+    if group.protocol_type == PROTOCOL_TYPE:
+        topics = decode_topics(member.metadata) if member.metadata else ()
+        assignment = decode_assignment(member.assignment).partitions
+    return GroupMember(*member[:4], topics, assignment)
+
+
+def _committed(
+    value: CommittedOffset | OncelogError | None,
+) -> OffsetAndMetadata | OncelogError | None:
+    if value is None or isinstance(value, OncelogError):
+        return value
+    return OffsetAndMetadata(value.offset, value.leader_epoch, value.metadata)
+
+
+def _commit(given: int | OffsetAndMetadata) -> OffsetCommit:
+    if not isinstance(given, OffsetAndMetadata):
+        return OffsetCommit(integer(given, "an offset", minimum=0))
+    return OffsetCommit(
+        integer(given.offset, "an offset", minimum=0),
+        integer(given.leader_epoch, "a leader epoch", minimum=-1),
+        name_of(given.metadata, "the metadata of an offset"),
+    )
+
+
+def _target(given: Mapping[str, Any], group_ids: Sequence[str], *, has_topics: bool) -> Target:
+    """The one target that was named."""
+    known = ("to", *TARGETS, "from_csv")
+    unknown = [name for name in given if name not in known]
+    if unknown or len(given) != 1:
+        wrong = f"not {unknown[0]}" if unknown else f"not {len(given)} of them"
+        raise InvalidRequestError(f"offsets go to one of {', '.join(known)}, {wrong}")
+    ((name, value),) = given.items()
+    if name == "to":
+        if value not in NAMED_TARGETS:
+            raise InvalidRequestError(f"to is one of {', '.join(NAMED_TARGETS)}, not {value!r}")
+        return NAMED_TARGETS[value]
+    if name in INTEGERS:
+        return TARGETS[name](integer(value, name))
+    text = name_of(value, name)
+    if name != "from_csv":
+        return TARGETS[name](text)
+    if has_topics:
+        raise InvalidRequestError("the lines of from_csv name their topics: leave topics out")
+    return from_file(text, group_ids)
+
+
+def _plans(given: ResetPlan | Mapping[str, ResetPlan]) -> Mapping[str, ResetPlan]:
+    if isinstance(given, ResetPlan):
+        return {given.group_id: given}
+    if not isinstance(given, Mapping) or not all(
+        isinstance(plan, ResetPlan) for plan in given.values()
+    ):
+        raise InvalidRequestError(f"give what plan_reset has answered, not {given!r}")
+    return given
