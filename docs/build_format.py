@@ -22,6 +22,8 @@ OWNERS = (
     "engine/log/checkpoint.py",
     "engine/broker/metadata_log.py",
     "engine/broker/txn_records.py",
+    "engine/broker/group_records.py",
+    "engine/broker/group_protocol.py",
     "engine/broker/cluster_metadata.py",
 )
 HEAD = """# Format

@@ -76,10 +76,19 @@ def seek(buffer, int64_t position, int64_t target, *, bint by_timestamp=False, s
 
 @cython.final
 cdef class IndexState:
-    """How far the indexes of one segment have come, and the entries that further batches add."""
+    """How far the indexes of one segment have come, the entries that further batches add, and how much may follow.
+
+    An append is prepared before its bytes are written, and taken after: an error in between changes nothing.
+    """
     cdef ol_index_state _state
+    cdef ol_index_state _prepared
+    cdef bint _has_entries
+    cdef int64_t _size_max
+    cdef int64_t _last_offset_max
+    cdef int64_t _timestamp_max
 
     def __cinit__(self, int64_t interval_bytes=4096):
+        self._size_max = -1
         self._state.interval_bytes = interval_bytes
         self._state.max_timestamp = -1
         self._state.max_timestamp_offset = -1
@@ -121,30 +130,66 @@ cdef class IndexState:
     def add(self, rows, int64_t base_offset):
         """(offset index entries, time index entries) that batches at these positions of the file add."""
         cdef Py_buffer view
-        cdef Py_ssize_t count = len(rows)
-        cdef int64_t made = 0, timed = 0
-        cdef uint8_t offset_entry[OL_OFFSET_ENTRY_BYTES]
-        cdef uint8_t time_entry[OL_TIME_ENTRY_BYTES]
-        cdef bytes offsets, times
-        cdef uint8_t *offset_data
-        cdef uint8_t *time_data
         hold_rows(rows, HEADER_DTYPE, &view, PyBUF_SIMPLE)
         try:
-            if count == 1:
-                made = ol_index_rows(&self._state, <const ol_header *>view.buf, 1, base_offset, offset_entry,
-                                     time_entry, &timed)
-                return ((<char *>offset_entry)[:made * OL_OFFSET_ENTRY_BYTES],
-                        (<char *>time_entry)[:timed * OL_TIME_ENTRY_BYTES])
-            offsets = PyBytes_FromStringAndSize(NULL, OL_OFFSET_ENTRY_BYTES * count)
-            times = PyBytes_FromStringAndSize(NULL, OL_TIME_ENTRY_BYTES * count)
-            offset_data = <uint8_t *>PyBytes_AS_STRING(offsets)
-            time_data = <uint8_t *>PyBytes_AS_STRING(times)
-            with nogil:
-                made = ol_index_rows(&self._state, <const ol_header *>view.buf, count, base_offset, offset_data,
-                                     time_data, &timed)
+            return _entries(&self._state, <const ol_header *>view.buf, len(rows), base_offset)
         finally:
             PyBuffer_Release(&view)
-        return offsets[:made * OL_OFFSET_ENTRY_BYTES], times[:timed * OL_TIME_ENTRY_BYTES]
+
+    def prepare(self, Batches batches not None, int64_t base_offset, int64_t position):
+        """The entries that batches add once they are written at this position of the file; None if there are none.
+        The batches' own positions, until here those in a buffer, become those in the file.
+        """
+        cdef tuple entries
+        batches._move(position)
+        self._prepared = self._state
+        entries = _entries(&self._prepared, batches._rows, batches._count, base_offset)
+        self._has_entries = bool(entries[0])
+        return entries if self._has_entries else None
+
+    def take(self):
+        """What was prepared has been written."""
+        self._state = self._prepared
+        if self._has_entries:
+            self._size_max = -1  # whether the index has room for another one has to be asked
+
+    def allow(self, int64_t size_max, int64_t last_offset_max, int64_t timestamp_max):
+        """Up to where the segment may grow before somebody has to be asked again; -1 bytes: at once."""
+        self._size_max = size_max
+        self._last_offset_max = last_offset_max
+        self._timestamp_max = timestamp_max
+
+    def has_room(self, Batches batches not None, int64_t size):
+        """Whether batches may follow ``size`` bytes, for all that was allowed."""
+        return (self._size_max >= size and batches._bytes() <= <uint64_t>(self._size_max - size)
+                and batches._next_offset() - 1 <= self._last_offset_max
+                and batches._max_timestamp() <= self._timestamp_max)
+
+
+cdef tuple NO_ENTRIES = (b"", b"")
+
+
+cdef tuple _entries(ol_index_state *state, const ol_header *rows, Py_ssize_t count, int64_t base_offset):
+    """(offset index entries, time index entries) of batches, which the state takes into account."""
+    cdef int64_t made = 0, timed = 0
+    cdef uint8_t offset_entry[OL_OFFSET_ENTRY_BYTES]
+    cdef uint8_t time_entry[OL_TIME_ENTRY_BYTES]
+    cdef bytes offsets, times
+    cdef uint8_t *offset_data
+    cdef uint8_t *time_data
+    if count == 1:
+        made = ol_index_rows(state, rows, 1, base_offset, offset_entry, time_entry, &timed)
+        if not made:
+            return NO_ENTRIES
+        return ((<char *>offset_entry)[:made * OL_OFFSET_ENTRY_BYTES],
+                (<char *>time_entry)[:timed * OL_TIME_ENTRY_BYTES])
+    offsets = PyBytes_FromStringAndSize(NULL, OL_OFFSET_ENTRY_BYTES * count)
+    times = PyBytes_FromStringAndSize(NULL, OL_TIME_ENTRY_BYTES * count)
+    offset_data = <uint8_t *>PyBytes_AS_STRING(offsets)
+    time_data = <uint8_t *>PyBytes_AS_STRING(times)
+    with nogil:
+        made = ol_index_rows(state, rows, count, base_offset, offset_data, time_data, &timed)
+    return offsets[:made * OL_OFFSET_ENTRY_BYTES], times[:timed * OL_TIME_ENTRY_BYTES]
 
 
 cdef object BLANK = object()
@@ -196,14 +241,33 @@ cdef class Batches:
     def dtype(self):
         return HEADER_DTYPE
 
-    @property
-    def nbytes(self):
-        """Of all batches together; they lie one after another."""
+    cdef uint64_t _bytes(self) noexcept:
         cdef Py_ssize_t row
         cdef uint64_t total = 0
         for row in range(self._count):
             total += <uint64_t>self._rows[row].size
         return total
+
+    cdef int64_t _next_offset(self) noexcept:
+        return <int64_t>(<uint64_t>ol_last_offset(self._rows + self._count - 1) + 1)
+
+    cdef int64_t _max_timestamp(self) noexcept:
+        cdef Py_ssize_t row
+        cdef int64_t found = self._rows.max_timestamp
+        for row in range(1, self._count):
+            found = max(found, self._rows[row].max_timestamp)
+        return found
+
+    cdef void _move(self, int64_t distance) noexcept:
+        """Adds to the positions: from those in a buffer to those in the file."""
+        cdef Py_ssize_t row
+        for row in range(self._count):
+            self._rows[row].position = <int64_t>(<uint64_t>self._rows[row].position + <uint64_t>distance)
+
+    @property
+    def nbytes(self):
+        """Of all batches together; they lie one after another."""
+        return self._bytes()
 
     @property
     def base_offset(self):
@@ -213,7 +277,7 @@ cdef class Batches:
     @property
     def next_offset(self):
         """After the last batch."""
-        return <int64_t>(<uint64_t>ol_last_offset(self._rows + self._count - 1) + 1)
+        return self._next_offset()
 
     @property
     def first_timestamp(self):
@@ -223,11 +287,7 @@ cdef class Batches:
     @property
     def max_timestamp(self):
         """The largest of all."""
-        cdef Py_ssize_t row
-        cdef int64_t found = self._rows.max_timestamp
-        for row in range(1, self._count):
-            found = max(found, self._rows[row].max_timestamp)
-        return found
+        return self._max_timestamp()
 
     @property
     def has_abort(self):
@@ -257,12 +317,6 @@ cdef class Batches:
     def producer_id(self):
         return self._rows.producer_id
 
-    def move(self, int64_t distance):
-        """Adds to the positions: from those in a buffer to those in the file."""
-        cdef Py_ssize_t row
-        for row in range(self._count):
-            self._rows[row].position = <int64_t>(<uint64_t>self._rows[row].position + <uint64_t>distance)
-
 
 def check_one(buffer, int64_t size_max, bint is_client, bint key_needed, int64_t timestamp_min,
               int64_t timestamp_max):
@@ -270,18 +324,18 @@ def check_one(buffer, int64_t size_max, bint is_client, bint key_needed, int64_t
     records are sound and none of which a leader refuses; of a client, one that a client may write. None for all
     else: scan and check_records tell what there is.
     """
-    cdef object held = pin(buffer)
-    cdef const uint8_t *base = pinned_data(held)
-    cdef size_t size = pinned_size(held)
+    cdef Py_buffer view
     cdef Batches result = Batches.__new__(Batches, BLANK)
-    cdef bint sound
-    if size_max < 0 or size > <size_t>size_max:
-        return None
-    if size < NOGIL_BYTES:
-        sound = _is_sound(&result._one, base, size, key_needed, timestamp_min, timestamp_max)
-    else:
+    cdef bint sound = False
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    if view.len < NOGIL_BYTES and view.len <= size_max:
+        sound = _is_sound(&result._one, <const uint8_t *>view.buf, <size_t>view.len, key_needed, timestamp_min,
+                          timestamp_max)
+    elif view.len <= size_max:
         with nogil:
-            sound = _is_sound(&result._one, base, size, key_needed, timestamp_min, timestamp_max)
+            sound = _is_sound(&result._one, <const uint8_t *>view.buf, <size_t>view.len, key_needed, timestamp_min,
+                              timestamp_max)
+    PyBuffer_Release(&view)
     return result if sound and (not is_client or _is_a_clients(&result._one)) else None
 
 
@@ -366,21 +420,15 @@ cdef list _refused(object held, const ol_header *header, bint key_needed, int64_
     return [bad[index] for index in range(min(refused, <int64_t>REFUSED_MAX))]
 
 
-def stamp(buffer, rows, int64_t next_offset, int32_t leader_epoch):
+def stamp(buffer, Batches batches not None, int64_t next_offset, int32_t leader_epoch):
     """Writes base offsets from ``next_offset`` on and the leader epoch into the batches, in place, and into the rows."""
-    cdef Py_buffer target, view
-    cdef ol_header *headers
-    cdef Py_ssize_t row, count = len(rows)
+    cdef Py_buffer target
+    cdef Py_ssize_t row
     PyObject_GetBuffer(buffer, &target, PyBUF_WRITABLE)
     try:
-        hold_rows(rows, HEADER_DTYPE, &view, PyBUF_WRITABLE)
-        try:
-            headers = <ol_header *>view.buf
-            for row in range(count):
-                if headers[row].position < 0 or headers[row].position > target.len - OL_HEADER_BYTES:
-                    raise ValueError(f"row {row} lies outside the buffer")
-            ol_batches_stamp(<uint8_t *>target.buf, headers, count, next_offset, leader_epoch)
-        finally:
-            PyBuffer_Release(&view)
+        for row in range(batches._count):
+            if batches._rows[row].position < 0 or batches._rows[row].position > target.len - OL_HEADER_BYTES:
+                raise ValueError(f"row {row} lies outside the buffer")
+        ol_batches_stamp(<uint8_t *>target.buf, batches._rows, batches._count, next_offset, leader_epoch)
     finally:
         PyBuffer_Release(&target)

@@ -141,12 +141,21 @@ cdef class ProducerTable:
     def would_abort(self, int64_t producer_id, int64_t marker_offset):
         """The transactions (at most one) that an ABORT marker at this offset would end; nothing changes yet."""
         cdef const ol_producer *entry = ol_producers_find(self._table, producer_id)
-        cdef int64_t stable
+        cdef ol_aborted ended
+        cdef Py_buffer view
         if entry is NULL or entry.txn_first_offset < 0:
-            return np.empty(0, ABORTED_DTYPE)
-        stable = ol_producers_first_open_beside(self._table, producer_id)
-        row = (producer_id, entry.txn_first_offset, marker_offset, marker_offset + 1 if stable < 0 else stable)
-        return np.array([row], ABORTED_DTYPE)
+            return NOTHING_ABORTED
+        ended.producer_id = producer_id
+        ended.first_offset = entry.txn_first_offset
+        ended.last_offset = marker_offset
+        ended.last_stable_offset = ol_producers_first_open_beside(self._table, producer_id)
+        if ended.last_stable_offset < 0:
+            ended.last_stable_offset = marker_offset + 1
+        result = np.empty(1, ABORTED_DTYPE)
+        hold_rows(result, ABORTED_DTYPE, &view, PyBUF_WRITABLE)
+        (<ol_aborted *>view.buf)[0] = ended
+        PyBuffer_Release(&view)
+        return result
 
     def get(self, int64_t producer_id):
         """The producer's row of snapshot(), or None."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 Path = str | os.PathLike[str]
+PAGE_BYTES: Final = mmap.PAGESIZE
 _MAP_FAILED: Final = ctypes.c_void_p(-1).value
 
 

@@ -160,13 +160,14 @@ class ConsumerGroup:
         self,
         member_id: str,
         generation: int,
-        instance_id: str | None,  # noqa: ARG002
+        instance_id: str | None,
         *,
         is_transactional: bool = False,
     ) -> None:
         """Raises for a commit of somebody who does not own what it commits."""
         self.check_alive()
-        if generation < 0 and (self.is_empty or (is_transactional and not member_id)):
+        is_anonymous = is_transactional and not member_id and instance_id is None
+        if generation < 0 and (self.is_empty or is_anonymous):
             return
         member = self.members.get(member_id)
         if member is None:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ..base.errors import InvalidRequestError, OffsetMetadataTooLargeError
+from ..segment.names import PARTITION_MAX
 from .consumer_group import ConsumerGroup
 from .group_metadata import GroupMetadata, GroupState
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from ..base.errors import OncelogError
+    from ..segment.names import TopicPartition
+
 FIRST_DELAY: Final = "group.initial.rebalance.delay.ms"
 INT_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
 CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"
 
@@ -53,6 +59,25 @@ class OffsetCommit(NamedTuple):
     offset: int
     leader_epoch: int = -1
     metadata: str = ""
+
+
+def commit_problem(
+    key: TopicPartition, commit: OffsetCommit, metadata_bytes_max: int
+) -> OncelogError | None:
+    """Why an offset cannot be committed, None if it can."""
+    topic, partition = key
+    if len(commit.metadata) > metadata_bytes_max:
+        return OffsetMetadataTooLargeError(
+            f"{topic}-{partition}: {len(commit.metadata)} characters of metadata, more than "
+            f"offset.metadata.max.bytes = {metadata_bytes_max}"
+        )
+    if not (0 <= commit.offset <= LONG_MAX and -1 <= commit.leader_epoch <= INT_MAX):
+        return InvalidRequestError(
+            f"{topic}-{partition}: no offset {commit.offset} with leader epoch {commit.leader_epoch}"
+        )
+    if not 0 <= partition <= PARTITION_MAX:
+        return InvalidRequestError(f"{topic!r} has no partition {partition}")
+    return None
 
 
 class MemberDescription(NamedTuple):

@@ -24,18 +24,16 @@ from ..base.errors import (
     GroupSubscribedToTopicError,
     IllegalGenerationError,
     InconsistentGroupProtocolError,
-    InvalidRequestError,
     InvalidSessionTimeoutError,
     NotCoordinatorError,
-    OffsetMetadataTooLargeError,
     OncelogError,
     StaleMemberEpochError,
     UnknownMemberIdError,
     UnstableOffsetCommitError,
 )
-from ..segment.names import PARTITION_MAX, TopicPartition
+from ..segment.names import TopicPartition
 from .consumer_group import ConsumerGroup
-from .group_answers import CONSUMER, GroupListing, OffsetCommit, described, type_of
+from .group_answers import CONSUMER, GroupListing, commit_problem, described, type_of
 from .group_membership import JoinRequest, Membership
 from .group_metadata import GroupMetadata
 from .group_offsets import GroupOffsets
@@ -56,7 +54,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from .._native.offsets import CommittedOffset
-    from .group_answers import Group, GroupDescription, GroupOptions
+    from .group_answers import Group, GroupDescription, GroupOptions, OffsetCommit
     from .group_metadata import JoinedGroup, SyncedGroup
     from .pending import Pending
     from .state_log import StateLog, StateRecord
@@ -64,9 +62,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("oncelog.broker")
 
-IDLE_MS: Final = 60_000  # until the next tick when no deadline is near
-INT_MAX: Final = 2**31 - 1
-LONG_MAX: Final = 2**63 - 1
+IDLE_MS: Final = 1000  # until the next tick at most, as a member may join meanwhile
+RETRY_MS: Final = 60_000  # of what could not be written
 
 
 class GroupCoordinator:
@@ -137,11 +134,14 @@ class GroupCoordinator:
         self._check(group_id)
         return self.offsets_partition(group_id)
 
-    def _check(self, group_id: str, *, may_be_empty: bool = False) -> None:
+    def _check_started(self) -> None:
         if not self._is_loaded:
             if self._is_loading:
                 raise CoordinatorLoadInProgressError("committed offsets are being read")
             raise CoordinatorNotAvailableError("the group coordinator has not been started")
+
+    def _check(self, group_id: str, *, may_be_empty: bool = False) -> None:
+        self._check_started()
         check_group_id(group_id, may_be_empty=may_be_empty)
         self._offsets.check(group_id)
 
@@ -157,7 +157,7 @@ class GroupCoordinator:
 
     def _store(self, group: GroupMetadata) -> None:
         key = encode_group_key(RecordType.GROUP, group.group_id)
-        self._offsets.commit(group.group_id, [(key, encode_group_value(group.value()))])
+        self._offsets.write(group.group_id, [(key, encode_group_value(group.value()))])
 
     # ------------------------------------------------------------ members
 
@@ -175,11 +175,13 @@ class GroupCoordinator:
         client_host: str = "",
         requires_known_member_id: bool = False,
         supports_skipping_assignment: bool = True,
+        on_change: Callable[[], None] | None = None,
     ) -> Pending[JoinedGroup]:
         """Joins, with no member id at first; the answer is there when all members have joined, or their time is up.
 
         With ``requires_known_member_id`` a first join is refused with MemberIdRequiredError, which has the id to join
-        with, so that a client that never hears of its id leaves no member behind.
+        with, so that a client that never hears of its id leaves no member behind. ``on_change`` is called, by any thread
+        and without a lock, when the next heartbeat has something to say: a rebalance, or that the member is out.
         """
         self._check(group_id)
         options = self._options
@@ -203,6 +205,7 @@ class GroupCoordinator:
             tuple((name, bytes(metadata)) for name, metadata in protocols),
             requires_known_member_id,
             supports_skipping_assignment,
+            on_change,
         )
         group = self._joinable(group_id, is_new_member=not member_id)
         self._groups.watch(group_id)
@@ -298,20 +301,29 @@ class GroupCoordinator:
         """Commits offsets: as a member, or as nobody into a group without members. For each None, or why not."""
         self._check(group_id, may_be_empty=True)
         answers, records = self._records(group_id, offsets, retention_time_ms)
-        group = self._committed_to(group_id, generation_id)
+        while not self._commit(group_id, records, (member_id, generation_id, group_instance_id)):
+            pass
+        return answers
+
+    def _commit(
+        self, group_id: str, records: list[StateRecord], who: tuple[str, int, str | None]
+    ) -> bool:
+        """False if the group was deleted at the last moment: there is another one to commit into, or none."""
+        group = self._committed_to(group_id, who[1])
         end = 0
         try:
             with group.locked():
-                group.check_commit(member_id, generation_id, group_instance_id)
+                if group.is_dead:
+                    return False
+                group.check_commit(*who)
                 if isinstance(group, GroupMetadata):
-                    self._membership.extend_session(group, member_id)
+                    self._membership.extend_session(group, who[0])
                 if records:
                     end = self._offsets.commit(group_id, records)
         finally:
             self._groups.forget_bare(group)
-        if records:
-            self._offsets.sync(group_id, end)
-        return answers
+        self._offsets.sync(group_id, end)
+        return True
 
     def txn_offset_commit(
         self,
@@ -397,7 +409,7 @@ class GroupCoordinator:
         answers: dict[TopicPartition, OncelogError | None] = {}
         records: list[StateRecord] = []
         for key, commit in offsets.items():
-            problem = self._problem(key, commit)
+            problem = commit_problem(key, commit, self._options.metadata_bytes_max)
             answers[key] = problem
             if problem is None:
                 value = OffsetValue(
@@ -410,21 +422,6 @@ class GroupCoordinator:
                 )
                 records.append((encode_offset_key(group_id, *key), encode_offset_value(value)))
         return answers, records
-
-    def _problem(self, key: TopicPartition, commit: OffsetCommit) -> OncelogError | None:
-        bytes_max = self._options.metadata_bytes_max
-        if len(commit.metadata) > bytes_max:
-            return OffsetMetadataTooLargeError(
-                f"{key[0]}-{key[1]}: {len(commit.metadata)} characters of metadata, more than "
-                f"offset.metadata.max.bytes = {bytes_max}"
-            )
-        if not (0 <= commit.offset <= LONG_MAX and -1 <= commit.leader_epoch <= INT_MAX):
-            return InvalidRequestError(
-                f"{key[0]}-{key[1]}: no offset {commit.offset} with leader epoch {commit.leader_epoch}"
-            )
-        if not 0 <= key[1] <= PARTITION_MAX:
-            return InvalidRequestError(f"{key[0]!r} has no partition {key[1]}")
-        return None
 
     def on_txn_marker(
         self, number: int, producer_id: int = -1, *, committed: bool = False, offset: int = -1
@@ -482,6 +479,7 @@ class GroupCoordinator:
         self, *, states: Collection[str] = (), types: Collection[str] = ()
     ) -> list[GroupListing]:
         """All groups, or those in some states and of some types (classic, consumer)."""
+        self._check_started()
         wanted_states = {name.lower() for name in states}
         wanted_types = {name.lower() for name in types}
         found = []
@@ -590,6 +588,6 @@ class GroupCoordinator:
             self._offsets.write(group.group_id, group.member_tombstones())
         except OncelogError as error:
             logger.warning("cannot write that group %r is empty: %s", group.group_id, error)
-            group.deadline_ms = now_ms + IDLE_MS
+            group.deadline_ms = now_ms + RETRY_MS
             return
         group.forget_members()

@@ -57,6 +57,7 @@ class JoinRequest(NamedTuple):
     protocols: Protocols
     requires_known_member_id: bool
     supports_skipping_assignment: bool
+    on_change: Callable[[], None] | None = None
 
 
 class Membership:
@@ -141,6 +142,7 @@ class Membership:
             request.protocols,
             is_new=True,
             session_deadline_ms=self._now_ms() + NEW_MEMBER_JOIN_TIMEOUT_MS,
+            on_change=request.on_change,
         )
         if group.state is PREPARING and group.previous_state is EMPTY:
             group.has_new_member = True
@@ -180,6 +182,7 @@ class Membership:
         group.change_protocols(member, request.protocols)
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
         member.session_timeout_ms = request.session_timeout_ms
+        member.on_change = request.on_change
 
     def _replace_static(
         self, group: GroupMetadata, request: JoinRequest, old_id: str, new_id: str
@@ -188,6 +191,7 @@ class Membership:
         before = group.members[old_id]
         was = (before.protocols, before.rebalance_timeout_ms, before.session_timeout_ms)
         leader = group.leader
+        group.tell(before)
         member = group.replace_static(request.instance_id or "", old_id, new_id)
         self._take_over(group, request, member)
         self._extend(member)
@@ -231,6 +235,9 @@ class Membership:
         is_first = group.state is EMPTY
         now_ms = self._now_ms()
         group.move_to(PREPARING, now_ms)
+        for member in group.members.values():
+            if member.joining is None:
+                group.tell(member)
         if is_first:
             delay_ms = self._first_delay_ms
             group.has_new_member = False
@@ -473,4 +480,5 @@ def _dismiss(group: GroupMetadata, member_id: str) -> None:
     gone = UnknownMemberIdError(f"member {member_id!r} was taken out of group {group.group_id!r}")
     group.answer_join(member, error=gone)
     group.answer_sync(member, error=gone)
+    group.tell(member)
     group.remove(member_id)

@@ -106,6 +106,7 @@ class Member:
     session_deadline_ms: int = 0
     joining: Pending[JoinedGroup] | None = None
     syncing: Pending[SyncedGroup] | None = None
+    on_change: Callable[[], None] | None = None  # a member of this process need not be asked in vain
 
     def metadata(self, protocol: str | None) -> bytes:
         """What it says under a protocol."""
@@ -416,6 +417,11 @@ class GroupMetadata:
             members,
             skip_assignment,
         )
+
+    def tell(self, member: Member) -> None:
+        """Lets a member that can be told know that its next heartbeat has news."""
+        if member.on_change is not None:
+            self.answers.append(member.on_change)
 
     def answer_join(
         self, member: Member, answer: JoinedGroup | None = None, error: Exception | None = None

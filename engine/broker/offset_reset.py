@@ -46,11 +46,12 @@ _DATE: Final = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{3})?)(Z|([+-])([0-9]{2}):?([0-9]{2})?)?"
 )
 _DURATION: Final = re.compile(
-    r"([+-])?P(?:([+-]?[0-9]+)D)?"
-    r"(T(?:([+-]?[0-9]+)H)?(?:([+-]?[0-9]+)M)?(?:([+-]?[0-9]+)(?:[.,]([0-9]{0,9}))?S)?)?",
+    r"([+-])?P(?:([+-]?[0-9]{1,19})D)?"
+    r"(T(?:([+-]?[0-9]{1,19})H)?(?:([+-]?[0-9]{1,19})M)?(?:([+-]?[0-9]{1,19})(?:[.,]([0-9]{0,9}))?S)?)?",
     re.IGNORECASE,
 )
 _INTEGER: Final = re.compile(r"-?[0-9]{1,19}")
+_NUMBER: Final = re.compile(r"[0-9]{1,19}")
 
 
 class Topics(Protocol):
@@ -162,7 +163,7 @@ def parse_scope(texts: Iterable[str]) -> dict[str, tuple[int, ...] | None]:
         found = []
         for part in numbers.split(","):
             number = part.strip()
-            if not number.isascii() or not number.isdigit() or int(number) > PARTITION_MAX:
+            if not _NUMBER.fullmatch(number) or int(number) > PARTITION_MAX:
                 raise InvalidRequestError(f"{text!r}: {part!r} is no partition; write topic:0,1,2")
             found.append(int(number))
         before = scope.get(topic, ())

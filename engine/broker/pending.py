@@ -6,6 +6,7 @@ Concurrency  any thread may ask, add callbacks or complete. Callbacks run in the
 
 from __future__ import annotations
 
+import logging
 import threading
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -13,6 +14,8 @@ from ..base.errors import IllegalStateError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+logger = logging.getLogger("oncelog.broker")
 
 T = TypeVar("T")
 
@@ -57,4 +60,9 @@ class Pending(Generic[T]):
             self._value, self._error, self._is_done = value, error, True
             callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
-            callback(self)
+            try:
+                callback(self)
+            except (
+                Exception
+            ):  # one member's mistake is no reason to leave the others without an answer
+                logger.exception("a callback of a pending answer failed")

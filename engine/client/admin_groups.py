@@ -9,6 +9,7 @@ from ..base.errors import (
     GroupIdNotFoundError,
     GroupNotEmptyError,
     InvalidRequestError,
+    OffsetMetadataTooLargeError,
     OffsetOutOfRangeError,
     OncelogError,
     UnknownMemberIdError,
@@ -16,6 +17,7 @@ from ..base.errors import (
 from ..broker.group_answers import CLASSIC, CONSUMER, GroupDescription, OffsetCommit
 from ..broker.group_metadata import GroupState
 from ..broker.group_protocol import PROTOCOL_TYPE, decode_assignment, decode_topics
+from ..broker.group_records import check_group_id
 from ..broker.group_registry import check_reserved
 from ..broker.offset_reset import (
     TO_CURRENT,
@@ -199,7 +201,13 @@ class GroupAdmin:
             for key, offset in by_key(offsets, "partitions and offsets").items()
         }
         self._check_inactive(group_id)
+        remark_max = self._broker.config["offset.metadata.max.bytes"]
         for key, commit in commits.items():
+            if len(commit.metadata) > remark_max:
+                raise OffsetMetadataTooLargeError(
+                    f"{key.directory}: {len(commit.metadata)} characters of metadata, more than "
+                    f"offset.metadata.max.bytes = {remark_max}"
+                )
             start = self._broker.list_offsets(key, EARLIEST).offset
             end = self._broker.list_offsets(key, LATEST, Isolation.READ_UNCOMMITTED).offset
             if not start <= commit.offset <= end:
@@ -217,7 +225,8 @@ class GroupAdmin:
                 raise refused
 
     def _check_inactive(self, group_id: str) -> None:
-        check_reserved(name_of(group_id, "a group id"))
+        check_group_id(name_of(group_id, "a group id"))
+        check_reserved(group_id)
         try:
             group = self._need(group_id)
         except GroupIdNotFoundError:
@@ -329,7 +338,7 @@ def _target(given: Mapping[str, Any], group_ids: Sequence[str], *, has_topics: b
         raise InvalidRequestError(f"offsets go to one of {', '.join(known)}, {wrong}")
     ((name, value),) = given.items()
     if name == "to":
-        if value not in NAMED_TARGETS:
+        if not isinstance(value, str) or value not in NAMED_TARGETS:
             raise InvalidRequestError(f"to is one of {', '.join(NAMED_TARGETS)}, not {value!r}")
         return NAMED_TARGETS[value]
     if name in INTEGERS:

@@ -159,8 +159,8 @@ class TransactionAdmin:
                     not isinstance(owner, OncelogError)
                     and (owner.state is ONGOING or owner.state in PREPARED)
                     and owner.producer_id == row.producer_id
-                    # A decision bumps the epoch before its markers are written.
-                    and owner.producer_epoch - row.producer_epoch in (0, 1)
+                    # A decision bumps the epoch before its markers, which end whatever is older, too.
+                    and owner.producer_epoch >= row.producer_epoch
                     and key in owner.partitions
                 ):
                     return owner

@@ -66,6 +66,11 @@ class Log:
     def path(self) -> str:
         return self.broker.path
 
+    @property
+    def consumer_broker(self) -> Broker:
+        """Whom consumers ask: the broker, unless a test stands in between."""
+        return self.broker
+
     def __repr__(self) -> str:
         state = "closed" if self.broker.is_closed else f"{len(self.topics())} topics"
         return f"Log({self.path!r}, {state})"
@@ -181,7 +186,7 @@ class Log:
     def consumer(self, **options: Any) -> Consumer:
         """A consumer; keyword arguments are Kafka's consumer options in snake case. Unlike Kafka's, it is
         read_committed unless told otherwise."""
-        consumer = Consumer(self.broker, **options)
+        consumer = Consumer(self.consumer_broker, **options)
         self._given.add(consumer)
         return consumer
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ..segment.names import TopicPartition
     from .arrow import RecordBatch
     from .fetching import AssignedPartition
+    from .subscription import ReadyQueue
 
 LOOK_AROUND_S: Final = 1.0
 Pair = tuple[str, int]  # a TopicPartition, or as good as one
@@ -91,7 +92,9 @@ class Consumer:
     passed since the first of them was found; records of a batch that was begun are never held back.
     """
 
-    def __init__(self, broker: Broker, **options: object) -> None:
+    def __init__(
+        self, broker: Broker, *, _ready: ReadyQueue | None = None, **options: object
+    ) -> None:
         chosen = read_options(CONSUMER, options)
         self._broker = broker
         self._born = forks()
@@ -113,6 +116,7 @@ class Consumer:
             OffsetReset.of(chosen["auto.offset.reset"]),
             max(min(chosen["max.partition.fetch.bytes"], chosen["fetch.max.bytes"]), 1),
             check_crc=chosen["check.crcs"],
+            ready=_ready,
         )
         when_moved(broker.now_ms, self._subscription.interrupt)
 

@@ -112,10 +112,12 @@ class AssignedPartition:
         bytes_max: int,
         *,
         check_crc: bool = True,
+        is_held: bool = False,
     ) -> None:
         self.key = key
         self.isolation = isolation
         self.is_paused = False
+        self.is_held = is_held  # what its group has committed is not known yet
         self.record_count = 0  # handed out so far
         self.byte_count = 0  # of the log, passed so far
         self._position = -1
@@ -190,6 +192,12 @@ class AssignedPartition:
         self._last = None
         self._position = offset
         self._unchecked_epoch = leader_epoch
+        self.is_held = False
+        self.wake()
+
+    def let_go(self) -> None:
+        """Nothing is committed: the reset policy finds a position."""
+        self.is_held = False
         self.wake()
 
     def _drop(self) -> None:
@@ -197,7 +205,7 @@ class AssignedPartition:
 
     def look(self) -> None:
         """Queues itself if there is anything to do: something to read, no position yet, or a log that has changed."""
-        if self.is_paused:
+        if self.is_paused or self.is_held:
             return
         partition = self.partition
         if (
@@ -314,7 +322,7 @@ class AssignedPartition:
 
     def waiting_bytes(self) -> int | None:
         """Bytes of the log that could be read now, as far as one window goes; None: some were handed out already."""
-        if self.is_paused or (self._found is None and not self._has_window()):
+        if self.is_paused or self.is_held or (self._found is None and not self._has_window()):
             return 0
         assert self._found is not None
         window = self._found.window

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from ..partition.partition import Isolation
     from .offset_reset import OffsetReset
 
+    ReadyQueue = queue.SimpleQueue[AssignedPartition | None]
+
 
 def partition_key(given: object) -> TopicPartition:
     """A TopicPartition, or a pair that is as good as one."""
@@ -49,6 +51,7 @@ class Subscription:
         bytes_max: int,
         *,
         check_crc: bool,
+        ready: ReadyQueue | None = None,
     ) -> None:
         self._broker = broker
         self._isolation = isolation
@@ -57,7 +60,7 @@ class Subscription:
         self._check_crc = check_crc
         self._consumed = (0, 0)  # of partitions that were given up
         self._partitions: dict[TopicPartition, AssignedPartition] = {}
-        self._ready: queue.SimpleQueue[AssignedPartition | None] = queue.SimpleQueue()
+        self._ready: ReadyQueue = queue.SimpleQueue() if ready is None else ready
 
     def __iter__(self) -> Iterator[AssignedPartition]:
         return iter(self._partitions.values())
@@ -69,13 +72,16 @@ class Subscription:
     def keys(self) -> set[TopicPartition]:
         return set(self._partitions)
 
-    def assign(self, keys: Collection[TopicPartition]) -> None:
-        """Takes exactly these partitions. Those that stay keep their position; on an error nothing changes."""
+    def assign(self, keys: Collection[TopicPartition], *, held: bool = False) -> None:
+        """Takes exactly these partitions. Those that stay keep their position; on an error nothing changes.
+
+        New ones that are ``held`` are not read before they are sought, or let go.
+        """
         fresh: dict[TopicPartition, AssignedPartition] = {}
         try:
             for key in keys:
                 if key not in self._partitions and key not in fresh:
-                    fresh[key] = self._assigned(key)
+                    fresh[key] = self._assigned(key, held=held)
         except BaseException:
             for partition in fresh.values():
                 partition.close()
@@ -85,7 +91,7 @@ class Subscription:
                 self._give_up(partition)
         self._partitions = {key: self._partitions.get(key) or fresh[key] for key in keys}
 
-    def _assigned(self, key: TopicPartition) -> AssignedPartition:
+    def _assigned(self, key: TopicPartition, *, held: bool) -> AssignedPartition:
         return AssignedPartition(
             key,
             self._broker,
@@ -94,13 +100,14 @@ class Subscription:
             self._reset,
             self._bytes_max,
             check_crc=self._check_crc,
+            is_held=held,
         )
 
     def need(self, key: TopicPartition) -> AssignedPartition:
         partition = self._partitions.get(key)
         if partition is None:
             raise IllegalStateError(
-                f"{key.directory} is not assigned to this consumer: call assign() with it first"
+                f"{key.directory} is not assigned to this consumer: assign() it, or poll() until the group does"
             )
         return partition
 
@@ -119,7 +126,7 @@ class Subscription:
             partition = ready.get_nowait()
             if partition is not None:
                 partition.taken_up()
-                if not partition.is_paused:
+                if not (partition.is_paused or partition.is_held):
                     return partition
         return None
 

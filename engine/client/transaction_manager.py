@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 
+_FENCED: Final = (ProducerFencedError, InvalidProducerEpochError)
 RETRY_S: Final = 0.02  # the coordinator is busy for moments, not for seconds
 EPOCH_MAX: Final = 2**15 - 1
 # The coordinator is there, or will be in a moment: the same call again is all it takes.
@@ -133,7 +134,7 @@ class TransactionManager:
         self._broker = broker
         self._log = log
         self._on_change = on_change
-        self._max_block_s = options["max.block.ms"] / 1000
+        self.max_block_s = options["max.block.ms"] / 1000
         self._timeout_ms: int = options["transaction.timeout.ms"]
         self._is_two_phase: bool = options["transaction.two.phase.commit.enable"]
         self._is_idempotent: bool = options["enable.idempotence"]
@@ -165,8 +166,13 @@ class TransactionManager:
         self.state = state
         self._on_change()
 
-    def wrong_order(self, what: str) -> IllegalStateError:
-        """The sentence for a call that does not fit the state."""
+    def wrong_order(self, what: str) -> OncelogError:
+        """The sentence for a call that does not fit the state.
+
+        Who was fenced is told so by whatever it calls, as with Kafka: its sender may have heard of it first.
+        """
+        if self.state is State.FATAL_ERROR and isinstance(self.error, _FENCED):
+            return type(self.error)(f"{what}: {self.error.args[0]}")
         if not self.is_transactional:
             return IllegalStateError(f"{what}: this producer has no transactional_id; give it one")
         error = IllegalStateError(
@@ -186,6 +192,8 @@ class TransactionManager:
         if self.is_transactional and self.state is not State.IN_TRANSACTION:
             raise self.wrong_order("cannot send")
         if self.state is State.FATAL_ERROR:
+            if isinstance(self.error, _FENCED):
+                raise self.wrong_order("cannot send")
             error = IllegalStateError(f"cannot send: the producer is broken ({self.error})")
             raise error from self.error
 
@@ -208,7 +216,7 @@ class TransactionManager:
                 if isinstance(error, NotCoordinatorError):
                     self._broker.find_coordinator(self.transactional_id)
                 now = monotonic_s()
-                deadline = now + self._max_block_s if deadline is None else deadline
+                deadline = now + self.max_block_s if deadline is None else deadline
                 if now >= deadline:
                     raise RequestTimedOutError(
                         f"{what}: no answer within max.block.ms ({error})"

@@ -52,7 +52,7 @@ class Log:
 
     def __init__(self, directory: str, options: LogOptions, disk: Disk | None = None) -> None:
         self.directory = directory
-        self.options = options
+        self._options = options
         self.disk = disk  # None: this process may change nothing
         self.segments: tuple[Segment, ...] = ()
         self.truncations = (
@@ -113,6 +113,18 @@ class Log:
         self._names_synced = False
 
     # ------------------------------------------------------------ reading
+
+    @property
+    def options(self) -> LogOptions:
+        return self._options
+
+    @options.setter
+    def options(self, options: LogOptions) -> None:
+        """Other rules, from the next append on."""
+        self._options = options
+        for segment in self.segments[-1:]:
+            if segment.state is not None:
+                segment.state.allow(-1, -1, -1)
 
     def follow(self, segments: tuple[Segment, ...], end_offset: int) -> None:
         """For a log that another process is writing: the segments that it has now, and where it ends."""
@@ -179,22 +191,44 @@ class Log:
         self._half_made.detach()
         self._half_made = None
 
-    def append(self, data: Buffer, batches: Batches, aborted: NDArray[np.void]) -> None:
-        """Writes stamped batches at the end of the active segment."""
+    def append(
+        self, data: Buffer, batches: Batches, aborted: NDArray[np.void] | None = None
+    ) -> None:
+        """Writes stamped batches at the end of the active segment, and the transactions that they abort."""
         segment = self.segments[-1]
         if self._half_made is not None:
             self._remove_half_made()
         if segment.state is None:
             segment.resume()
-        if len(aborted):
+        if aborted is not None:
             self._names_synced = False  # the first one makes the transaction index
         segment.append(data, batches, aborted)
         self._end_offset = batches.next_offset
 
     def must_roll(self, batches: Batches, now_ms: int) -> bool:
         """Whether batches belong into a new segment."""
-        segment, options = self.segments[-1], self.options
-        size, bytes_max = batches.nbytes, options.segment.segment_bytes
+        segment = self.segments[-1]
+        state = segment.state
+        if state is not None and state.has_room(batches, segment.size):
+            return False
+        if self._is_full(segment, batches, now_ms):
+            return True
+        self._allow(segment)
+        return False
+
+    def _allow(self, segment: Segment) -> None:
+        """Says up to where this segment need not be asked for again, until an index entry is added."""
+        first, state = segment.first_timestamp, segment.state
+        if state is not None and first is not None and first >= 0:
+            state.allow(
+                self.options.segment.segment_bytes,
+                segment.base_offset + RELATIVE_OFFSET_MAX,
+                first + self._age_max_ms(segment),
+            )
+
+    def _is_full(self, segment: Segment, batches: Batches, now_ms: int) -> bool:
+        """Whether a segment is too large, too old or too short of index entries for batches."""
+        size, bytes_max = batches.nbytes, self.options.segment.segment_bytes
         if size > bytes_max:
             raise RecordBatchTooLargeError(
                 f"{size} bytes do not fit into a segment of segment.bytes = {bytes_max}"
@@ -213,16 +247,19 @@ class Log:
 
     def _is_old(self, segment: Segment, max_timestamp: int, now_ms: int) -> bool:
         """Kafka counts a segment's age in its records' time where they have one."""
-        options = self.options
-        limit = options.segment_ms
-        if options.segment_jitter_ms:
-            limit -= options.jitter_ms_of(segment.base_offset, self.directory)
+        limit = self._age_max_ms(segment)
         first = segment.first_timestamp
         if first is not None and first >= 0:
             return max_timestamp - first > limit
         if self._active_since_ms is None:
             self._active_since_ms = now_ms
         return now_ms - self._active_since_ms > limit
+
+    def _age_max_ms(self, segment: Segment) -> int:
+        options = self.options
+        if not options.segment_jitter_ms:
+            return options.segment_ms
+        return options.segment_ms - options.jitter_ms_of(segment.base_offset, self.directory)
 
     def roll(self, now_ms: int, base_offset: int | None = None) -> Segment:
         """Seals the active segment and starts a new one, at the log's end unless an offset past it is given.

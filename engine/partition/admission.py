@@ -72,8 +72,16 @@ Admitted = tuple[Buffer, Batches, int]
 def admit(data: Buffer, options: PartitionOptions, origin: Origin, now_ms: int) -> Admitted:
     """Batches as the topic wants them; raises for what a leader refuses before it looks at its own state."""
     is_client = origin is CLIENT
-    key_needed = options.is_compacted and is_client
-    earliest, latest = _time_limits(options, origin, now_ms)
+    key_needed, earliest, latest = False, TIME_MIN, TIME_MAX
+    if is_client:
+        key_needed = options.is_compacted
+        if not options.uses_log_append_time:
+            before = options.timestamp_before_max_ms
+            if before < now_ms:
+                earliest = now_ms - before
+            latest = now_ms + options.timestamp_after_max_ms
+            if latest > TIME_MAX:
+                latest = TIME_MAX
     if options.compression is None and not options.uses_log_append_time:
         # Nearly always one plain batch that all is well with: one call says so, and all else is looked at closely.
         only = check_one(data, options.max_message_bytes, is_client, key_needed, earliest, latest)
@@ -120,15 +128,6 @@ def _check_client(row: Row) -> None:
             raise InvalidRecordError("a transaction without a producer id", position=row.position)
     elif row.base_sequence < 0:
         raise InvalidRecordError("a producer id without a sequence number", position=row.position)
-
-
-def _time_limits(options: PartitionOptions, origin: Origin, now_ms: int) -> tuple[int, int]:
-    """The earliest and the latest timestamp that a record may have."""
-    if origin is not CLIENT or options.uses_log_append_time:
-        return TIME_MIN, TIME_MAX
-    before, after = options.timestamp_before_max_ms, options.timestamp_after_max_ms
-    earliest = now_ms - before if before < now_ms else TIME_MIN
-    return earliest, min(now_ms + after, TIME_MAX)
 
 
 def _check_records(

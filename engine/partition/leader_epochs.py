@@ -30,15 +30,16 @@ class LeaderEpochs:
         self._path = f"{directory}/{LEADER_EPOCH}"
         self._disk = disk
         self.is_damaged = False
+        self.entries: list[EpochEntry] = []
         try:
-            self.entries = read_epochs(self._path)
+            self._take(read_epochs(self._path))
         except CorruptFileError:
-            self.entries = []
+            self._take([])
             self.is_damaged = True  # recovery finds them in the batches again
 
-    @property
-    def latest(self) -> int:
-        return self.entries[-1].epoch if self.entries else -1
+    def _take(self, entries: list[EpochEntry]) -> None:
+        self.entries = entries
+        self.latest = entries[-1].epoch if entries else -1
 
     def assign(self, epoch: int, start_offset: int) -> None:
         """Notes that a leader epoch starts here; entries that cannot be true beside it go."""
@@ -95,7 +96,7 @@ class LeaderEpochs:
             return
         if self._disk is not None:
             write_epochs(self._disk, self._path, entries)
-        self.entries = entries
+        self._take(entries)
 
     def rebuild(self, rows: Iterable[NDArray[np.void]]) -> None:
         """Finds the epochs in the batches, where the file cannot be believed."""

@@ -34,7 +34,6 @@ from ..segment.batch import scan_prefix
 from .admission import CLIENT, REPLICATION, Origin, PartitionOptions, admit
 from .group_commit import GroupCommit, unsynced_from
 from .opening import OpenedPartition
-from .producer_state import NOTHING_ABORTED
 from .published import Bounds
 from .reading import Fetched, Isolation, Window
 
@@ -112,6 +111,7 @@ class Partition(OpenedPartition):
         self._save_recovery_point = save_recovery_point
         self._offline: BaseException | None = None
         self._is_closed = False
+        self._writable_in = -1 if disk is None else self._born  # which forks() may write; -1: none
         self._state_loaded = False
         self._stable = 0  # published after each write, once the state is loaded
         self._marked_end = 0  # markers right behind what is on the device reach up to here
@@ -142,16 +142,16 @@ class Partition(OpenedPartition):
         for watcher in self.watchers:
             watcher()
 
-    def _publish(self, batches: Batches) -> None:
+    def _publish(self, state: ProducerState, batches: Batches) -> None:
         """Batches were written: tells readers in this process and in others how far they may see."""
-        first_open = self.producers.table.first_open_offset
-        end = batches.next_offset
-        self._stable = end if first_open is None else first_open
-        if self._slot is not None:
+        first_open, end = state.table.first_open_offset, state.next_offset
+        self._stable = stable = end if first_open is None else first_open
+        slot = self._slot
+        if slot is not None:
             if self.options.is_synced_on_roll:
                 self._show_durable(batches)
             else:
-                self._slot.show(end, self._stable)
+                slot.show(end, stable)
         for watcher in self.watchers:
             watcher()
 
@@ -193,9 +193,11 @@ class Partition(OpenedPartition):
 
     @property
     def log_end_offset(self) -> int:
-        if not self.log.segments:
-            return self.log_start_offset
-        return max(self.log.end_offset, self.log_start_offset)
+        log, start = self.log, self.log_start_offset
+        if not log.segments:
+            return start
+        end = log.end_offset
+        return end if end > start else start
 
     @property
     def high_watermark(self) -> int:
@@ -267,8 +269,9 @@ class Partition(OpenedPartition):
         """
         data, batches, log_append_time_ms = admit(data, self.options, origin, now_ms)
         with self.lock:
-            self._check_writable()
-            state = self.need_state()
+            if self._writable_in != forks():
+                self._check_writable()
+            state = self.producers if self._state_loaded else self.need_state()
             if origin is not REPLICATION:
                 judged = state.table.judge(batches, origin is CLIENT, bumps_epoch)
                 if judged is not None:
@@ -277,11 +280,15 @@ class Partition(OpenedPartition):
             base_offset = self.log_end_offset
             stamp(data, batches, base_offset, leader_epoch)
             try:
-                self.epochs.assign(leader_epoch, base_offset)
+                if leader_epoch != self.epochs.latest:
+                    self.epochs.assign(leader_epoch, base_offset)
                 self._write(state, data, batches, now_ms)
             except OSError as error:
                 raise KafkaStorageError(f"{self.directory}: {error}") from error
-            return Appended(base_offset, batches.next_offset - 1, log_append_time_ms, False)
+            # Past the constructor of a named tuple, which would take as long as all checks together.
+            return tuple.__new__(
+                Appended, (base_offset, batches.next_offset - 1, log_append_time_ms, False)
+            )
 
     def append_as_follower(
         self, data: Buffer, *, now_ms: int, leader_epoch: int | None = None
@@ -331,13 +338,13 @@ class Partition(OpenedPartition):
 
     def _write(self, state: ProducerState, data: Buffer, batches: Batches, now_ms: int) -> None:
         """Writes stamped batches and what follows from them; after an error nothing of it counts."""
-        if self.log.must_roll(batches, now_ms):
+        log = self.log
+        if log.must_roll(batches, now_ms):
             self._roll(batches.base_offset, now_ms)
         try:
-            aborted = state.aborts_of(batches) if batches.has_abort else NOTHING_ABORTED
-            self.log.append(data, batches, aborted)
+            log.append(data, batches, state.aborts_of(batches) if batches.has_abort else None)
             state.add(batches)
-            self._publish(batches)
+            self._publish(state, batches)
         except OSError:
             raise  # nothing was counted
         except BaseException:  # interrupted anywhere in between: ask the log how far it came
@@ -373,14 +380,18 @@ class Partition(OpenedPartition):
             return self.need_state().expire(now_ms - self.options.producer_id_expiration_ms + 1)
 
     def _check_writable(self) -> None:
+        if self._writable_in == forks():
+            return
         if self._is_closed:
             raise ClosedError(f"{self.key.directory} is closed")
         if self._disk is None:
             raise ClosedError(f"{self.key.directory} was opened to be read alone")
         if self._offline is not None:
             raise KafkaStorageError(f"{self.key.directory} is offline after: {self._offline}")
-        if self._born != forks():
-            raise ClosedError(f"{self.key.directory} was opened before this process was forked off")
+        raise ClosedError(f"{self.key.directory} was opened before this process was forked off")
+
+    def _set_closed(self) -> None:
+        self._is_closed, self._writable_in = True, -1
 
     # ------------------------------------------------------------ keeping
 
@@ -399,10 +410,10 @@ class Partition(OpenedPartition):
         try:
             yield
         except KafkaStorageError as error:
-            self._offline = error
+            self._offline, self._writable_in = error, -1
             raise
         except OSError as error:
-            self._offline = error
+            self._offline, self._writable_in = error, -1
             raise KafkaStorageError(f"{self.directory}: {error}") from error
 
     def sync(self) -> None:
@@ -543,7 +554,7 @@ class Partition(OpenedPartition):
         with self.lock:
             if self._is_closed:
                 return
-            self._is_closed = True
+            self._set_closed()
             try:
                 if self._disk is not None and self._offline is None and self._born == forks():
                     if self._state_loaded:
@@ -564,13 +575,13 @@ class Partition(OpenedPartition):
                 for segment in self.log.segments:
                     segment.detach()
                 rename()
-            self._is_closed = True
+            self._set_closed()
 
     def abandon(self) -> None:
         """Closes the files without a word, as a crash would; the next opening recovers."""
         with self.lock:
             if not self._is_closed:
-                self._is_closed = True
+                self._set_closed()
                 self._give_up()
 
     def _give_up(self) -> None:

@@ -19,7 +19,7 @@ from ..base.errors import (
     OutOfOrderSequenceError,
     TransactionCoordinatorFencedError,
 )
-from ..base.rows import ABORTED_DTYPE, HEADER_DTYPE, PRODUCER_DTYPE, rows_of
+from ..base.rows import HEADER_DTYPE, PRODUCER_DTYPE, rows_of
 from ..segment.batch import Attributes, ControlType
 from ..segment.segment import next_offset_of
 from .producer_snapshot import decode_snapshot, encode_snapshot
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 ABORT: Final = int(ControlType.ABORT)
 CONTROL: Final = int(Attributes.CONTROL)
-NOTHING_ABORTED: Final = np.empty(0, ABORTED_DTYPE)
 
 
 class ProducerState:
@@ -143,11 +142,11 @@ class ProducerState:
             f"producer {producer} has an open transaction and sends a batch outside of it"
         )
 
-    def aborts_of(self, batches: Batches) -> NDArray[np.void]:
+    def aborts_of(self, batches: Batches) -> NDArray[np.void] | None:
         """The transactions that markers among batches to be written will end as aborted; nothing changes yet."""
         if len(batches) == 1:
             if batches.producer_id < 0:
-                return NOTHING_ABORTED
+                return None
             return self.table.would_abort(batches.producer_id, batches.base_offset)
         # A marker may end a transaction that begins in the same append: play it through beside the table.
         involved = {producer for producer, _ in self.table.open_transactions()}

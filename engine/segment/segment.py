@@ -45,6 +45,7 @@ WINDOW_BYTES: Final = 8 << 20
 # New bytes of a file that grows are copied up to here, and mapped beyond.
 COPIED_BYTES_MAX: Final = 1 << 16
 RELATIVE_OFFSET_MAX: Final = 2**31 - 1
+NO_ENTRIES: Final = (b"", b"")
 
 
 @dataclass(frozen=True)
@@ -454,7 +455,9 @@ class Segment:
         offsets, times = self.offset_index, self.time_index
         return offsets.count >= offsets.count_max or times.count >= times.count_max
 
-    def append(self, data: Buffer, batches: Batches, aborted: NDArray[np.void]) -> None:
+    def append(
+        self, data: Buffer, batches: Batches, aborted: NDArray[np.void] | None = None
+    ) -> None:
         """Writes batches at the end, and what they add to the indexes.
 
         Nothing counts until all of it is written: after an error the segment is as before, and the next
@@ -463,7 +466,7 @@ class Segment:
         disk, state = self.disk, self.state
         assert disk is not None
         assert state is not None
-        if batches.next_offset - 1 - self.base_offset > RELATIVE_OFFSET_MAX:
+        if batches.next_offset > self.base_offset + RELATIVE_OFFSET_MAX + 1:
             raise OffsetOutOfRangeError(
                 f"offset {batches.next_offset - 1} is too far above base offset {self.base_offset}"
             )
@@ -471,34 +474,34 @@ class Segment:
             self._descriptor = disk.open(self.path(LOG))
         if self._torn_end:
             self._wipe_torn()
-        start, end = self.size, self.size + batches.nbytes
-        batches.move(start)
-        state = state.copy()
+        start = self.size
+        end = start + batches.nbytes
+        entries = state.prepare(batches, self.base_offset, start)
         self._is_synced = False
         try:
             disk.write(self._descriptor, data, start)
-            offsets, times = state.add(batches, self.base_offset)
-            if offsets or len(aborted):
-                self._add_entries(offsets, times, aborted)
+            if entries is not None or aborted is not None:
+                self._add_entries(entries or NO_ENTRIES, aborted)
         except BaseException:
             self._torn_end = end
             raise
         if not start:
             self._first_timestamp = batches.first_timestamp
-        self.state = state
+        state.take()
         self.size = end
 
-    def _add_entries(self, offsets: bytes, times: bytes, aborted: NDArray[np.void]) -> None:
+    def _add_entries(self, entries: tuple[bytes, bytes], aborted: NDArray[np.void] | None) -> None:
         """Entries of one append: all of them, or none. Of several that do not fit the last are left out: searches
         start earlier."""
         assert self.disk is not None
+        offsets, times = entries
         index, clock = self.offset_index, self.time_index
         counts = index.count, clock.count
         try:
             index.append(offsets[: max(index.capacity - index.count, 0) * index.entry_bytes])
             # The last slot of a time index is for the entry that seals it.
             clock.append(times[: max(clock.capacity - 1 - clock.count, 0) * clock.entry_bytes])
-            if len(aborted):
+            if aborted is not None:
                 self.txn_index.append(self.disk, aborted)
         except BaseException:
             index.count, clock.count = counts

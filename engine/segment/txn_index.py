@@ -27,7 +27,15 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from .._native.txn_index import TxnIndex
-from ..base.disk import exists, file_identity, file_size, map_descriptor, map_file, read_file
+from ..base.disk import (
+    PAGE_BYTES,
+    exists,
+    file_identity,
+    file_size,
+    map_descriptor,
+    map_file,
+    read_file,
+)
 from ..base.rows import ABORTED_DTYPE
 
 if TYPE_CHECKING:
@@ -41,7 +49,7 @@ ENTRY: Final = struct.Struct(">hqqqq")
 
 def encode_entries(aborted: NDArray[np.void]) -> bytes:
     """Rows of aborted transactions as the bytes of a file."""
-    return b"".join(ENTRY.pack(0, *(int(value) for value in row)) for row in aborted)
+    return b"".join(ENTRY.pack(0, *row) for row in aborted.tolist())
 
 
 class TxnIndexFile:
@@ -52,6 +60,7 @@ class TxnIndexFile:
         self.base_offset = base_offset
         self._index: TxnIndex | None = None
         self._content: Buffer | None = None  # of the file, taken before it was needed
+        self._pages = memoryview(b"")  # of a file that grows, mapped up to the end of the last one
         self._descriptor = -1
         self._disk: Disk | None = None
 
@@ -120,7 +129,11 @@ class TxnIndexFile:
         size = known * ENTRY.size
         entries = encode_entries(aborted)
         disk.write(self._descriptor, entries, size)
-        self.index.extend(map_descriptor(self._descriptor, size + len(entries)))
+        size += len(entries)
+        if size > len(self._pages):
+            # The rest of a page that the file reaches into is there, and shows what the next entries put into it.
+            self._pages = memoryview(map_descriptor(self._descriptor, size + -size % PAGE_BYTES))
+        self.index.extend(self._pages[:size])
 
     def rewrite(self, disk: Disk, aborted: NDArray[np.void]) -> None:
         """Replaces all entries; a segment without aborts has no file."""
@@ -166,6 +179,7 @@ class TxnIndexFile:
             assert self._disk is not None
             self._disk.close(self._descriptor)
             self._descriptor = -1
+            self._pages = memoryview(b"")
 
     def close(self) -> None:
         """Gives up the file."""

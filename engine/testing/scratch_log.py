@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, cast
 from ..base.disk import Disk
 from ..base.errors import ClosedError
 from ..client.client import Log
-from ..client.consumer import Consumer
 from .faults import Faults, FaultyBroker, FetchingBroker
 
 if TYPE_CHECKING:
@@ -51,11 +50,9 @@ class ScratchLog(Log):
     def is_open(self) -> bool:
         return not self._broker.is_closed
 
-    def consumer(self, **options: Any) -> Consumer:
-        """A consumer, as ``Log.consumer`` gives it; its looks into the log count as ``fetch``."""
-        consumer = Consumer(cast("Broker", self._reading_door), **options)
-        self._given.add(consumer)
-        return consumer
+    @property
+    def consumer_broker(self) -> Broker:
+        return cast("Broker", self._reading_door)
 
     def kill(self) -> None:
         """Ends it as SIGKILL would: nothing more is written, and the directory is free for the next.

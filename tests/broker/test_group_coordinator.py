@@ -23,6 +23,7 @@ from oncelog.base.errors import (
 )
 from oncelog.broker.group_answers import GroupDescription, GroupOptions
 from oncelog.broker.group_metadata import GroupState
+from oncelog.broker.group_offsets import OffsetsPartition
 from oncelog.broker.group_records import GroupKey, decode_group_value, decode_key
 from oncelog.broker.pending import Pending
 from oncelog.segment.batch import records
@@ -134,7 +135,7 @@ def test_an_empty_group_waits_for_members_where_it_is_told_to(
         assert first.pending is not None
         assert not first.pending.done(), "somebody came meanwhile"
         third.join()
-        assert made.groups.tick() == 3000
+        made.groups.tick()
         clock.advance(3000)
         made.groups.tick()
         assert not first.pending.done()
@@ -314,7 +315,6 @@ def test_whoever_does_not_join_again_in_time_is_out(made: Stage, clock: ManualCl
     newcomer = made.member(rebalance_timeout_ms=20_000)
     newcomer.join()
     quick.join()
-    assert made.groups.tick() == 20_000
     clock.advance(20_000)
     made.groups.tick()
     assert newcomer.joined().generation_id == quick.joined().generation_id == 3
@@ -364,9 +364,10 @@ def test_a_session_ends_without_any_call_of_its_member(made: Stage, clock: Manua
     """Goal: tick says when to come back, and coming back then is enough."""
     dying, living = made.member(session_timeout_ms=10_000), made.member()
     gather(dying, living)
-    assert made.groups.tick() == 10_000
-    clock.advance(10_000)
-    made.groups.tick()
+    clock.advance(9_500)
+    assert made.groups.tick() == 500
+    clock.advance(500)
+    assert made.groups.tick() == 1000, "somebody may join in the meantime"
     with pytest.raises(RebalanceInProgressError):
         living.heartbeat()
     living.join()
@@ -602,7 +603,7 @@ def test_a_generation_that_cannot_be_written_is_not_told_to_anybody(
         raise KafkaStorageError("the disk is full")
 
     with monkeypatch.context() as patched:
-        patched.setattr(made.groups._offsets, "commit", fail)
+        patched.setattr(OffsetsPartition, "write", fail)
         answer = leader.sync({follower.member_id: [IN0]})
     for pending in (answer, waiting):
         with pytest.raises(KafkaStorageError):
@@ -621,7 +622,7 @@ def test_a_group_that_cannot_be_written_is_not_made(
         raise KafkaStorageError("the disk is full")
 
     with monkeypatch.context() as patched:
-        patched.setattr(made.groups._offsets, "commit", fail)
+        patched.setattr(OffsetsPartition, "write", fail)
         with pytest.raises(KafkaStorageError):
             made.member().join()
         with pytest.raises(KafkaStorageError):
@@ -714,6 +715,22 @@ def test_callbacks_run_outside_of_the_locks(made: Stage) -> None:
     assert seen == [GroupState.COMPLETING_REBALANCE] * 2
     waiting.add_done_callback(lambda _: seen.append(GroupState.DEAD))
     assert seen[-1] is GroupState.DEAD, "an answer that is there is given at once"
+
+
+def test_a_callback_that_fails_keeps_nobody_from_his_answer(
+    made: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second, third = (made.member() for _ in range(3))
+    gather(first)
+
+    def fail(_: object) -> None:
+        raise ValueError("a mistake of the caller's")
+
+    second.join().add_done_callback(fail)
+    waiting = third.join()
+    first.join()
+    assert waiting.done()
+    assert "a mistake of the caller's" in caplog.text
 
 
 def test_only_the_first_answer_counts() -> None:

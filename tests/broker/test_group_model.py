@@ -1,11 +1,12 @@
-"""Whatever order commits, transactions, deletions and restarts come in, offsets are those of a model that fits a page."""
+"""Whatever order things come in: offsets are those of a model that fits a page, and a group keeps its promises."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
 import time
-from typing import TYPE_CHECKING
+from collections import Counter
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
@@ -18,8 +19,14 @@ from hypothesis.stateful import (
 )
 
 from oncelog._native.offsets import CommittedOffset, OffsetTable
-from oncelog.base.errors import CorruptRecordError, GroupIdNotFoundError, UnsupportedVersionError
+from oncelog.base.errors import (
+    CorruptRecordError,
+    GroupIdNotFoundError,
+    OncelogError,
+    UnsupportedVersionError,
+)
 from oncelog.broker.group_answers import OffsetCommit
+from oncelog.broker.group_metadata import GroupMetadata, GroupState
 from oncelog.broker.group_offsets import GroupOffsets, _decode_other
 from oncelog.broker.group_records import (
     NO_TOPIC_ID,
@@ -30,6 +37,7 @@ from oncelog.broker.group_records import (
     encode_offset_key,
     encode_offset_value,
 )
+from oncelog.broker.pending import Pending
 from oncelog.partition.partition import Isolation
 from oncelog.segment.batch import decode, encode
 from oncelog.segment.names import TopicPartition
@@ -38,6 +46,7 @@ from .brokers import ManualClock
 from .groups import OFFSETS, Stage, Transactional, stage
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 GROUPS = ["g", "h", "other/group"]
@@ -45,6 +54,8 @@ KEYS = [TopicPartition(topic, number) for topic in ("in", "out") for number in (
 PRODUCERS = ["a", "b"]
 GROUP, KEY, PRODUCER = st.sampled_from(GROUPS), st.sampled_from(KEYS), st.sampled_from(PRODUCERS)
 OFFSET = st.integers(0, 2**50)
+
+MEMBER = st.integers(0, 4)
 
 Place = tuple[str, TopicPartition]
 
@@ -155,6 +166,118 @@ class OffsetMachine(RuleBasedStateMachine):
 
 TestOffsets = OffsetMachine.TestCase
 TestOffsets.settings = settings(stateful_step_count=40, deadline=None)
+
+
+class MembershipMachine(RuleBasedStateMachine):
+    """Members that do anything at any time. Nobody's answer is lost, nobody leads who is not there, the counts that make
+    joining quick are true, and time alone empties the group."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.path = tempfile.mkdtemp()
+        self.clock = ManualClock()
+        self.stage = Stage(self.path, self.clock, partition_count=1)
+        self.members = [
+            self.stage.member(
+                client_id=str(number),
+                group_instance_id=f"i{number}" if number < 2 else None,
+                session_timeout_ms=10_000 + 1000 * number,
+                rebalance_timeout_ms=20_000,
+                protocols=("range", "sticky") if number % 2 else ("sticky", "range"),
+            )
+            for number in range(5)
+        ]
+        self.waiting: list[Pending[Any]] = []
+
+    def teardown(self) -> None:
+        """Goal: whatever was going on, time alone answers everybody."""
+        for _ in range(40):
+            self.clock.advance(20_000)
+            self.stage.groups.tick()
+        assert all(pending.done() for pending in self.waiting)
+        assert all(row.state is GroupState.EMPTY for row in self.stage.groups.list_groups())
+        self.stage.close()
+        shutil.rmtree(self.path)
+
+    def _try(self, call: Callable[[], Any]) -> None:
+        try:
+            answer = call()
+        except OncelogError:
+            return
+        if isinstance(answer, Pending):
+            self.waiting.append(answer)
+
+    @rule(number=MEMBER)
+    def join(self, number: int) -> None:
+        self._learn(number)
+        self._try(self.members[number].join)
+
+    def _learn(self, number: int) -> None:
+        member = self.members[number]
+        if member.pending is not None and member.pending.done():
+            try:
+                member.joined()
+            except OncelogError:
+                member.member_id = ""
+
+    @rule(number=MEMBER)
+    def sync(self, number: int) -> None:
+        self._learn(number)
+        self._try(lambda: self.members[number].sync({}))
+
+    @rule(number=MEMBER)
+    def heartbeat(self, number: int) -> None:
+        self._try(self.members[number].heartbeat)
+
+    @rule(number=MEMBER)
+    def leave(self, number: int) -> None:
+        self._learn(number)
+        self._try(self.members[number].leave)
+
+    @rule(number=MEMBER)
+    def forget_who_one_is(self, number: int) -> None:
+        self.members[number].member_id = ""
+
+    @rule(ms=st.integers(1, 15_000))
+    def let_time_pass(self, ms: int) -> None:
+        self.clock.advance(ms)
+        self.stage.groups.tick()
+
+    @rule()
+    def restart(self) -> None:
+        self.stage.close()
+        self.stage = Stage(self.path, self.clock, partition_count=1)
+        for member in self.members:
+            member.stage = self.stage
+
+    @invariant()
+    def the_group_is_sound(self) -> None:
+        group = self.stage.groups._groups.get("g")
+        if not isinstance(group, GroupMetadata):
+            return
+        members = group.members.values()
+        assert group.joining == sum(member.joining is not None for member in members)
+        names = Counter(name for member in members for name, _ in member.protocols)
+        assert {name: count for name, count in group.known.items() if count} == names
+        assert group.unsynced <= set(group.members)
+        assert set(group.instances.values()) <= set(group.members)
+        assert group.leader is None or group.leader in group.members
+        if group.state is GroupState.EMPTY:
+            assert not group.members
+        else:
+            assert group.members
+            assert group.leader is not None
+        if group.state is GroupState.STABLE:
+            assert not any(member.is_waiting for member in members)
+        if group.state is GroupState.PREPARING_REBALANCE:
+            assert group.join_deadline_ms is not None
+            assert not any(member.syncing is not None for member in members)
+        if group.state is GroupState.COMPLETING_REBALANCE:
+            assert group.sync_deadline_ms is not None or not group.unsynced
+
+
+TestMembership = MembershipMachine.TestCase
+TestMembership.settings = settings(stateful_step_count=40, deadline=None)
 
 
 # ---------------------------------------------------------------- two readers of one format

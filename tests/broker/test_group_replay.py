@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from oncelog.base.errors import CoordinatorNotAvailableError, OncelogError
+from oncelog.base.errors import (
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    IllegalGenerationError,
+    OncelogError,
+    StaleMemberEpochError,
+    UnknownMemberIdError,
+)
 from oncelog.broker.group_metadata import GroupState
 from oncelog.broker.group_records import (
     GroupValue,
@@ -18,6 +25,7 @@ from oncelog.broker.group_records import (
     encode_offset_key,
     encode_offset_value,
 )
+from oncelog.broker.group_registry import GroupRegistry
 from oncelog.segment.batch import encode
 from oncelog.segment.names import TopicPartition
 from tests.golden_cases import GOLDEN, expected
@@ -132,6 +140,31 @@ def test_members_of_a_real_broker_are_gone_when_they_do_not_show_up(
     assert described.generation == 3
     assert again.committed("g-consumer") == 50
     again.close()
+
+
+def test_members_of_the_newer_protocol_commit_under_their_epoch(replayed: Stage) -> None:
+    """Goal: a commit must name a member and its epoch; a stale epoch is the older protocol's illegal generation in a
+    transaction."""
+    described = replayed.groups.describe_groups(["g-consumer"])["g-consumer"]
+    assert not isinstance(described, OncelogError)
+    member_id = described.members[0].member_id
+    assert replayed.commit("g-consumer", 41, member_id=member_id, generation_id=2) is None
+    with pytest.raises(StaleMemberEpochError):
+        replayed.commit("g-consumer", 42, member_id=member_id, generation_id=1)
+    strangers: list[dict[str, Any]] = [{}, {"member_id": "stranger", "generation_id": 2}]
+    for who in strangers:
+        with pytest.raises(UnknownMemberIdError):
+            replayed.commit("g-consumer", 42, **who)
+    replayed.transactions.load()
+    producer = replayed.producer("new")
+    with pytest.raises(IllegalGenerationError):
+        producer.commit_offset("g-consumer", 43, member_id=member_id, generation_id=1)
+    with pytest.raises(UnknownMemberIdError):
+        producer.commit_offset("g-consumer", 43, member_id="stranger", generation_id=2)
+    assert producer.commit_offset("g-consumer", 44, member_id=member_id, generation_id=2) is None
+    assert producer.commit_offset("g-consumer", 45) is None, "before KIP-447 nobody said who he was"
+    producer.end(committed=True)
+    assert replayed.committed("g-consumer") == 45
 
 
 def test_a_classic_member_may_join_a_newer_group_once_it_is_empty(
@@ -299,6 +332,27 @@ def test_a_partition_that_cannot_be_read_makes_its_groups_unavailable(
             made.committed("g")
         with pytest.raises(CoordinatorNotAvailableError, match=why):
             made.commit("g", 1)
+
+
+def test_while_the_log_is_read_everybody_is_asked_to_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with stage(tmp_path, load=False) as made:
+
+        def load(*_: object) -> None:
+            for call in (
+                lambda: made.commit("g", 1),
+                lambda: made.producer().commit_offset("g", 1),
+                lambda: made.committed("g"),
+                made.groups.list_groups,
+            ):
+                with pytest.raises(CoordinatorLoadInProgressError):
+                    call()
+
+        with monkeypatch.context() as patched:
+            patched.setattr(GroupRegistry, "load", load)
+            made.groups.load()
+        assert made.commit("g", 1) is None
 
 
 def test_compressed_offsets_are_read(tmp_path: Path) -> None:

@@ -327,7 +327,7 @@ def test_broker_options_that_cannot_be_altered_are_refused_all_or_none(desk: Des
         with pytest.raises(error, match=sentence):
             admin.alter_broker_config({"log.segment.bytes": 1 << 20, **config})
     admin.alter_topic_config("orders", {"min.compaction.lag.ms": 500})
-    with pytest.raises(InvalidConfigError, match="min.compaction.lag.ms"):
+    with pytest.raises(InvalidConfigError, match=r"min\.compaction\.lag\.ms"):
         admin.alter_broker_config({"log.cleaner.max.compaction.lag.ms": 100})
     assert admin.describe_broker_config() == before
 
@@ -357,11 +357,10 @@ def test_resources_and_changes_of_the_wrong_shape_are_refused(desk: Desk) -> Non
             call()
     node = ConfigResource("broker", str(desk.broker.node_id))
     assert desk.admin.describe_configs([node]).keys() == {node}
-    with pytest.raises(InvalidConfigError, match="cannot be changed by 'increase'"):
-        answer = any_.incremental_alter_configs(
-            {orders: [good, ConfigChange("retention.ms", "increase", 5)]}
-        )
-        raise answer[orders]
+    odd = ConfigChange("retention.ms", "increase", 5)
+    refused = desk.admin.incremental_alter_configs({orders: [good, odd]})[orders]
+    assert isinstance(refused, InvalidConfigError)
+    assert "retention.ms cannot be changed by 'increase'" in str(refused)
     assert desk.admin.describe_topic_config("orders")["retention.ms"].is_default
 
 

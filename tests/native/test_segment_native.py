@@ -225,16 +225,17 @@ def test_seeking_over_damage_is_an_error_with_its_place() -> None:
 def test_stamping_numbers_batches_in_place_without_touching_their_checksums() -> None:
     """Goal: base offsets follow each other by the batches' spans; the leader epoch is in each; rows follow."""
     data = bytearray(log_bytes())
-    rows = scan(data)
-    native.stamp(data, rows, 500, 7)
+    batches = native.Batches(scan(data))
+    native.stamp(data, batches, 500, 7)
     found = scan(data)
+    rows = np.frombuffer(memoryview(batches), HEADER_DTYPE)
     assert found["base_offset"].tolist() == rows["base_offset"].tolist() == [500, 503, 504]
     assert found["partition_leader_epoch"].tolist() == [7, 7, 7]
     assert found["crc_ok"].tolist() == [1, 1, 1]
     with pytest.raises(ValueError, match="outside"):
-        native.stamp(data[:100], rows, 0, 0)
+        native.stamp(data[:100], batches, 0, 0)
     with pytest.raises((BufferError, ValueError)):
-        native.stamp(bytes(data), rows, 0, 0)
+        native.stamp(bytes(data), batches, 0, 0)
 
 
 def test_rows_of_another_type_are_refused() -> None:

@@ -150,9 +150,11 @@ class DurableTransactions(Transactions):
 
 
 TestTransactions = Transactions.TestCase
-TestTransactions.settings = settings(max_examples=20, stateful_step_count=40)
+TestTransactions.settings = settings(stateful_step_count=50)
 TestDurableTransactions = DurableTransactions.TestCase
-TestDurableTransactions.settings = settings(max_examples=10, stateful_step_count=30)
+TestDurableTransactions.settings = settings(
+    max_examples=settings().max_examples // 2, stateful_step_count=40
+)
 
 
 @pytest.mark.parametrize(("durability", "steps"), [("os", 400), ("fsync", 200)])

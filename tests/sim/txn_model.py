@@ -161,7 +161,8 @@ class Model:
 
     def deleted(self, key: TopicPartition, start: int) -> None:
         partition = self.partitions[key]
-        partition.start = partition.deleted = max(partition.start, start)
+        partition.start = max(partition.start, start)
+        partition.deleted = max(partition.deleted, start)
 
     def restarted(self) -> None:
         """A clean stop and a start: everything is durable, and what was deleted stays so."""
