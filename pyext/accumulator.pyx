@@ -15,7 +15,7 @@ from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.object cimport PyObject
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 from oncelog_c cimport (
@@ -372,6 +372,7 @@ cdef class PartitionIntake:
     cdef readonly object owner
     cdef readonly Batch open_batch
     cdef readonly object waiting
+    cdef public int32_t next_sequence  # of the batch that is sealed next
 
     def __init__(self, str topic not None, int32_t partition, owner):
         self.topic = topic
@@ -427,6 +428,9 @@ cdef class Accumulator:
     cdef readonly int64_t available_bytes
     cdef readonly int64_t record_count
     cdef readonly int64_t record_bytes
+    cdef readonly int64_t batch_count  # in the log, and what they hold
+    cdef readonly int64_t sent_records
+    cdef readonly int64_t sent_bytes
     cdef public object gate            # None: records are welcome; else it is called, and raises
 
     def __cinit__(self, *args, **options):
@@ -625,6 +629,23 @@ cdef class Accumulator:
         self.record_bytes += <int64_t>batch._size
         self.incomplete[batch] = None
         batch.target.waiting.append(batch)
+
+    def note_sent(self, Batch batch not None):
+        """The batch that waited for longest is in the log: it waits no more, and the next follows it in sequence."""
+        batch.target.waiting.popleft()
+        if batch.base_sequence >= 0:
+            batch.target.next_sequence = <int32_t>((batch.base_sequence + batch.record_count) & INT32_MAX)
+        self.batch_count += 1
+        self.sent_records += batch.record_count
+        self.sent_bytes += <int64_t>batch._size
+
+    def complete(self, Batch batch not None, int64_t base_offset, int64_t log_append_time_ms, error=None):
+        """The broker's answer to a batch, once, which also gives its memory back; False if there was one before."""
+        if not batch.complete(base_offset, log_append_time_ms, error):
+            return False
+        self.incomplete.pop(batch, None)
+        self.available_bytes += batch.reserved_bytes
+        return True
 
     def drop_open(self):
         """Takes all open batches away without sending them; returns them."""

@@ -68,6 +68,7 @@ class Batches:
     @property
     def producer_id(self) -> int: ...
 
+def attributes_of(buffer: Buffer) -> int: ...
 def check_one(
     buffer: Buffer,
     size_max: int,

@@ -11,7 +11,7 @@ from cpython.buffer cimport (
     PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer,
 )
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 from oncelog_c cimport (
@@ -316,6 +316,17 @@ cdef class Batches:
     @property
     def producer_id(self):
         return self._rows.producer_id
+
+
+def attributes_of(buffer):
+    """The attributes of the first batch of a buffer, not proven; 0 where it is too short for a batch."""
+    cdef Py_buffer view
+    cdef int16_t attributes = 0
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    if view.len >= OL_HEADER_BYTES:
+        attributes = <int16_t>((<const uint8_t *>view.buf)[21] << 8 | (<const uint8_t *>view.buf)[22])
+    PyBuffer_Release(&view)
+    return attributes
 
 
 def check_one(buffer, int64_t size_max, bint is_client, bint key_needed, int64_t timestamp_min,

@@ -99,6 +99,9 @@ cdef class ProducerTable:
 
     def replay(self, rows):
         """Takes header rows of the log into account; returns the transactions that ended in an ABORT."""
+        return self._replay(rows)
+
+    cdef object _replay(self, rows):
         cdef Py_buffer row_view, result_view
         cdef const ol_header *headers
         cdef int64_t row, count = len(rows), room = 0, found = 0
@@ -124,6 +127,13 @@ cdef class ProducerTable:
         if status != OL_OK:
             raise MemoryError()
         return result[:found].copy() if found < room else result
+
+    def add(self, rows, int64_t end_offset):
+        """Takes batches into account that were just written up to an offset; returns the last stable one."""
+        cdef int64_t first
+        self._replay(rows)
+        first = ol_producers_first_open(self._table)
+        return end_offset if first < 0 else first
 
     @property
     def first_open_offset(self):

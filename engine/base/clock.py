@@ -18,9 +18,8 @@ def now_ms() -> int:
 now_ns = time.time_ns
 
 
-def monotonic_s() -> float:
-    """Seconds since some moment, for waiting: they pass evenly, whatever happens to the time of day."""
-    return time.monotonic()
+# Seconds since some moment, for waiting: they pass evenly, whatever happens to the time of day.
+monotonic_s = time.monotonic
 
 
 # ---------------------------------------------------------------- clocks that are moved by hand

@@ -16,6 +16,7 @@ import struct
 import threading
 from typing import TYPE_CHECKING, Final
 
+from .._native.segment import attributes_of
 from ..base import clock
 from ..base.config import BROKER, read_options, topic_defaults
 from ..base.disk import Disk
@@ -35,7 +36,7 @@ from ..partition.compaction import Candidate, Compactor
 from ..partition.data_directory import DataDirectory
 from ..partition.partition import Fetched, Isolation, Partition, PartitionOptions
 from ..partition.retention import apply_retention
-from ..segment.batch import HEADER_BYTES, Attributes
+from ..segment.batch import Attributes
 from ..segment.names import TopicPartition
 from .adoption import adopted_counters, adopted_topics, check_ownership
 from .answers import (
@@ -76,7 +77,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("oncelog.broker")
 
 TRANSACTIONAL: Final = int(Attributes.TRANSACTIONAL)
-ATTRIBUTES_LOW_BYTE: Final = 22
 PRODUCER_AT: Final = 43
 PRODUCER: Final = struct.Struct(">qh")
 LATEST: Final = -1
@@ -410,21 +410,19 @@ class Broker(TransactionVerbs, GroupVerbs, ConfigVerbs):
         1. It is durable when the transaction is; any other is acknowledged after what ``pending`` stands for.
         """
         partition = self._open.get(key) or self.partition(key)
-        if key.topic[:2] == "__" and self._topics.need(key.topic).is_internal:
+        if key.topic in INTERNAL:
             raise InvalidTopicError(f"{key.topic} is written by the broker alone")
-        view = memoryview(batch)
-        is_transactional = view.nbytes >= HEADER_BYTES and bool(
-            view[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL
-        )
-        if not is_transactional:
-            appended = partition.append_as_leader(
-                batch, leader_epoch=self.leader_epoch, now_ms=self.now_ms()
+        if attributes_of(batch) & TRANSACTIONAL:
+            return self._produce_in_transaction(
+                partition, memoryview(batch), transactional_id, transaction_version
             )
-            pending = None
-            if self.is_synced and acks != 0:
-                pending = PendingSync(partition, appended.last_offset + 1)
-            return Produced(*appended, pending)
-        return self._produce_in_transaction(partition, view, transactional_id, transaction_version)
+        appended = partition.append_as_leader(
+            batch, leader_epoch=self.leader_epoch, now_ms=self.now_ms()
+        )
+        pending = None
+        if self.is_synced and acks != 0:
+            pending = PendingSync(partition, appended.last_offset + 1)
+        return tuple.__new__(Produced, (*appended, pending))  # its constructor is slower
 
     def _produce_in_transaction(
         self, partition: Partition, view: memoryview, transactional_id: str | None, version: int

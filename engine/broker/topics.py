@@ -103,8 +103,8 @@ class Topics:
         return None if topic is None or topic.is_deleting else topic
 
     def need(self, name: str) -> Topic:
-        topic = self.get(name)
-        if topic is None:
+        topic = self._known.get(name)
+        if topic is None or topic.is_deleting:
             known = ", ".join(name for name in self.names() if name not in INTERNAL)
             raise UnknownTopicOrPartitionError(
                 f"there is no topic {name!r}, only {known or 'none at all'}"

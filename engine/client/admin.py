@@ -29,7 +29,7 @@ from .admin_answers import (
     GroupMember,
     HangingTransaction,
     LogDirDescription,
-    PreparedTransaction,
+    PreparedListing,
     ReplicaInfo,
     TopicListing,
 )
@@ -66,7 +66,7 @@ __all__ = [
     "HangingTransaction",
     "LogDirDescription",
     "NewTopic",
-    "PreparedTransaction",
+    "PreparedListing",
     "ReplicaInfo",
     "TopicListing",
     "TopicPartition",

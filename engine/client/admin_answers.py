@@ -133,7 +133,7 @@ class HangingTransaction(NamedTuple):
     transactional_id: str | None
 
 
-class PreparedTransaction(NamedTuple):
+class PreparedListing(NamedTuple):
     """An open transaction whose end is left to an outside coordinator."""
 
     transactional_id: str

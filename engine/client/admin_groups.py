@@ -38,7 +38,7 @@ from ..broker.offset_reset import (
 from ..partition.partition import Isolation
 from .admin_answers import ConsumerGroupDescription, GroupLag, GroupMember
 from .admin_arguments import OFFSET_NAMES, answer_of, by_key, integer, keys_of, name_of, names_of
-from .consumer import OffsetAndMetadata
+from .committing import OffsetAndMetadata
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

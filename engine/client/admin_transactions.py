@@ -13,7 +13,7 @@ from ..base.errors import (
 from ..broker.answers import ProducerDescription, TxnMarker
 from ..broker.txn_metadata import NEVER_MS, ONGOING, PREPARED
 from ..broker.txn_records import TransactionState
-from .admin_answers import HangingTransaction, PreparedTransaction
+from .admin_answers import HangingTransaction, PreparedListing
 from .admin_arguments import answer_of, integer, keys_of, name_of, names_of
 from .subscription import partition_key
 
@@ -221,12 +221,12 @@ class TransactionAdmin:
 
     # ------------------------------------------------------------ two-phase commit
 
-    def list_prepared_transactions(self) -> list[PreparedTransaction]:
+    def list_prepared_transactions(self) -> list[PreparedListing]:
         """Open transactions of producers with two-phase commit, by id: they wait for ``complete_transaction``."""
         listed = self._broker.list_transactions(states=[ONGOING.label])
         names = sorted(listing.transactional_id for listing in listed)
         return [
-            PreparedTransaction(
+            PreparedListing(
                 found.transactional_id,
                 found.producer_id,
                 found.producer_epoch,
@@ -241,5 +241,5 @@ class TransactionAdmin:
 
     def complete_transaction(self, transactional_id: str, *, commit: bool) -> None:
         """Commits or aborts a prepared transaction, and shuts its holder out."""
-        name_of(transactional_id, "a transactional id")
+        self.describe_transaction(transactional_id)
         self._broker.complete_transaction(transactional_id, commit=commit)

@@ -11,14 +11,12 @@ import logging
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..base.errors import (
-    IllegalStateError,
     InvalidConfigError,
     InvalidGroupIdError,
     InvalidRequestError,
     OncelogError,
     RebalanceInProgressError,
     UnknownMemberIdError,
-    UnstableOffsetCommitError,
 )
 from ..broker.group_answers import OffsetCommit
 from .group_member import ConsumerGroupMetadata, MemberState
@@ -58,7 +56,9 @@ def offsets_given(offsets: Mapping[Any, Any]) -> Offsets:
             raise InvalidRequestError(
                 f"the offset of {key.directory} is a number from 0 on, not {given!r}"
             )
-        found[key] = OffsetAndMetadata(*given) if isinstance(given, tuple) else OffsetAndMetadata(given)
+        found[key] = (
+            OffsetAndMetadata(*given) if isinstance(given, tuple) else OffsetAndMetadata(given)
+        )
     return found
 
 
@@ -131,9 +131,9 @@ class Committing:
             if is_subscribed and self._member is not None:
                 self._member.refused_commit(error, who)
             raise
-        for error in answers.values():
-            if error is not None:
-                raise error
+        for refusal in answers.values():
+            if refusal is not None:
+                raise refusal
 
     def commit_async(
         self, offsets: Offsets, callback: Callable[..., object] | None, *, is_subscribed: bool
@@ -175,7 +175,9 @@ class Committing:
 
     # ------------------------------------------------------------ fetching
 
-    def committed(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
+    def committed(
+        self, keys: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What is committed; raises UnstableOffsetCommitError while a transaction may change it."""
         member = self.need_member("committed()")
         found: dict[TopicPartition, OffsetAndMetadata | None] = {}
@@ -192,7 +194,7 @@ class Committing:
 
     def retry_in_ms(self, subscription: Subscription) -> int | None:
         """When to ask again for offsets that a transaction was about to change."""
-        if any(partition.is_held for partition in subscription):
+        if subscription.held():
             return max(self._fetch_at_ms - self._now_ms(), 0)
         return None
 
@@ -201,7 +203,7 @@ class Committing:
 
         What an open transaction is about to commit is waited for, or two members would do the same work.
         """
-        held = [partition for partition in subscription if partition.is_held]
+        held = subscription.held()
         if not held or self._member is None or self._now_ms() < self._fetch_at_ms:
             return
         answers = self._broker.offset_fetch(
@@ -209,19 +211,11 @@ class Committing:
         )
         for partition in held:
             value = answers[partition.key]
-            if isinstance(value, UnstableOffsetCommitError):
+            if isinstance(value, OncelogError):
+                if not value.retriable:
+                    raise value
                 self._fetch_at_ms = self._now_ms() + self._backoff_ms
-            elif isinstance(value, OncelogError):
-                raise value
             elif value is None:
                 partition.let_go()
             else:
                 partition.seek(value.offset, value.leader_epoch)
-
-
-def need_unmixed(is_subscribed: bool) -> None:
-    """Raises for an assign() on a consumer that subscribes."""
-    if is_subscribed:
-        raise IllegalStateError(
-            "this consumer is subscribed to topics: unsubscribe() before assign(), or use two consumers"
-        )

@@ -1,13 +1,14 @@
-"""The consumer: records of assigned partitions, as Python values or as Arrow, at the pace of whoever polls.
+"""The consumer: records of partitions that it chose or that its group gave it, at the pace of whoever polls.
 
 Waiting happens here and nowhere below. A poll that finds nothing waits until a writer wakes it, whose append or
-marker may have moved what it can see, and looks around once a second for what wakes nobody, such as a deletion.
+marker may have moved what it can see, or until its group has news, and looks around once a second for what wakes
+nobody, such as a deletion.
 """
 
 from __future__ import annotations
 
 import collections
-import threading
+import queue
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from ..base.clock import monotonic_of, when_moved
@@ -21,9 +22,14 @@ from ..base.errors import (
     WakeupError,
 )
 from .arrow import empty_batch
+from .committing import OffsetAndMetadata
+from .consumer_figures import Polls, fetching_figures
 from .directory import isolation_of
+from .group_calls import GroupCalls
+from .group_member import ConsumerGroupMetadata
 from .offset_reset import EARLIEST, LATEST, OffsetReset
 from .subscription import Subscription, partition_key
+from .turn import Turn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -34,19 +40,12 @@ if TYPE_CHECKING:
     from ..segment.names import TopicPartition
     from .arrow import RecordBatch
     from .fetching import AssignedPartition
-    from .subscription import ReadyQueue
+    from .subscription import Pair, ReadyQueue
+
+__all__ = ["Consumer", "ConsumerGroupMetadata", "OffsetAndMetadata", "OffsetAndTimestamp"]
 
 LOOK_AROUND_S: Final = 1.0
-Pair = tuple[str, int]  # a TopicPartition, or as good as one
 Found = TypeVar("Found")
-
-
-class OffsetAndMetadata(NamedTuple):
-    """The offset to go on from, as it is committed: with the epoch of the last record read and a word of one's own."""
-
-    offset: int
-    leader_epoch: int = -1
-    metadata: str = ""
 
 
 class OffsetAndTimestamp(NamedTuple):
@@ -57,33 +56,10 @@ class OffsetAndTimestamp(NamedTuple):
     leader_epoch: int = -1
 
 
-class _Turn:
-    """For a ``with``: one thread at a time, which may come back within its turn; another one is refused."""
+class Consumer(GroupCalls):
+    """Reads the partitions that ``assign`` names, or those that the group gives it for what ``subscribe`` names.
 
-    __slots__ = ("_check", "_lock")
-
-    def __init__(self, check: Callable[[], None]) -> None:
-        self._check = check
-        self._lock = threading.RLock()
-
-    def __enter__(self) -> None:
-        if not self._lock.acquire(blocking=False):
-            raise IllegalStateError(
-                "this consumer is in use by another thread: give each thread a consumer of its own "
-                "(only wakeup() may be called from another)"
-            )
-        try:
-            self._check()
-        except BaseException:
-            self._lock.release()
-            raise
-
-    def __exit__(self, *error: object) -> None:
-        self._lock.release()
-
-
-class Consumer:
-    """Reads the partitions that ``assign`` names; keyword arguments are Kafka's options in snake case.
+    Keyword arguments are Kafka's options in snake case. With a ``group_id`` it starts at what the group has committed.
 
     Unlike Kafka's consumers it is read_committed unless told otherwise. One thread uses it at a time, as with
     Kafka's: another one is refused. ``wakeup`` alone may come from any thread, or from a signal handler.
@@ -100,14 +76,15 @@ class Consumer:
         self._born = forks()
         self._is_closed = False
         self._is_woken = False
-        self._turn = _Turn(self._check_usable)
+        self._turn = Turn(self._check_usable)
+        self._alarm: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._isolation = isolation_of(chosen["isolation.level"])
         self._records_max: int = chosen["max.poll.records"]
         self._bytes_min: int = chosen["fetch.min.bytes"]
         self._wait_s: float = chosen["fetch.max.wait.ms"] / 1000
         self._held_since: float | None = None  # when records were first held back
         self._monotonic_s = monotonic_of(broker.now_ms)
-        self._polls = _Polls(self._monotonic_s)
+        self._polls = Polls(self._monotonic_s)
         self._pending: collections.deque[Record] = collections.deque()  # of an iteration
         self.client_id: str = chosen["client.id"]
         self._subscription = Subscription(
@@ -119,6 +96,7 @@ class Consumer:
             ready=_ready,
         )
         when_moved(broker.now_ms, self._subscription.interrupt)
+        self._set_group(chosen, options)
 
     def __repr__(self) -> str:
         state = "closed" if self._is_closed else f"{len(self._subscription)} partitions"
@@ -133,17 +111,30 @@ class Consumer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if kind is not None:
+            self._committing.is_auto = False  # what was handed out may not have been worked on
         self.close()
 
     def close(self) -> None:
-        """Gives up the partitions; closing twice is harmless."""
+        """Commits, where that happens by itself, leaves the group and gives up the partitions.
+
+        A static member does not leave: its partitions wait for its return until its session is over. Leaving a
+        ``with`` block by an exception does not commit. Closing twice is harmless.
+        """
         if self._is_closed or self._born != forks():  # a child has nothing to give up
             self._is_closed = True
             return
         with self._turn:
-            self._is_closed = True
-            self._pending.clear()
-            self._subscription.close()
+            try:
+                self.before_revoking()
+                self._committing.tell()
+            finally:
+                try:
+                    self._leave("the consumer is closed")
+                finally:
+                    self._is_closed = True
+                    self._pending.clear()
+                    self._subscription.close()
 
     def _check_usable(self) -> None:
         if self._is_closed:
@@ -154,6 +145,7 @@ class Consumer:
     def wakeup(self) -> None:
         """Ends the poll that waits, or the next one, with a WakeupError; from any thread."""
         self._is_woken = True
+        self._alarm.put(None)
         self._subscription.interrupt()
 
     # ------------------------------------------------------------ assignment
@@ -162,14 +154,20 @@ class Consumer:
         """Reads exactly these partitions from now on; those that stay keep their position."""
         with self._turn:
             keys = dict.fromkeys(partition_key(given) for given in partitions)
-            self._subscription.assign(keys)
-            self._pending = collections.deque(
-                record for record in self._pending if _key_of(record) in keys
-            )
+            if not keys:
+                self.unsubscribe()
+                return
+            if self._is_subscribed:
+                raise IllegalStateError(
+                    "this consumer is subscribed to topics: unsubscribe() before assign(), or use two consumers"
+                )
+            self.before_revoking()
+            self._subscription.assign(keys, held=self._member is not None)
+            self.assignment_changed()
 
     def unassign(self) -> None:
-        """Reads nothing any more; the same as ``assign([])``."""
-        self.assign([])
+        """Reads nothing any more; the same as ``assign([])`` and ``unsubscribe()``."""
+        self.unsubscribe()
 
     def assignment(self) -> set[TopicPartition]:
         with self._turn:
@@ -253,7 +251,9 @@ class Consumer:
                 break
             try:
                 part = partition.take_records(count - len(taken))
-            except OncelogError:
+            except OncelogError as error:
+                if self._is_gone(partition, error):
+                    continue
                 partition.wake()
                 if not taken:
                     raise
@@ -270,7 +270,9 @@ class Consumer:
                 batch = partition.take_columns(
                     views=views, record_count=record_count, bytes_max=bytes_max
                 )
-            except OncelogError:
+            except OncelogError as error:
+                if self._is_gone(partition, error):
+                    continue
                 partition.wake()
                 raise
             if batch is not None:
@@ -285,6 +287,19 @@ class Consumer:
             self._raise_wakeup()
         if self._bytes_min > 1:
             take = self._holding_back(take)
+        if self._member is None:
+            return self._awaited(take, timeout_ms)
+        self._member.begin_poll()
+        try:
+            self._committing.tell()
+            if self._committing.is_due:
+                self.before_revoking()
+            return self._awaited(take, timeout_ms)
+        finally:
+            self._member.end_poll()
+
+    def _awaited(self, take: Callable[[], Found | None], timeout_ms: float | None) -> Found | None:
+        self._go_on()
         found = take()
         if found is not None:
             return found
@@ -293,9 +308,11 @@ class Consumer:
             self._subscription.look()
             found = take()
             while found is None and self._is_awaited(end):
+                self._go_on()
                 found = take()
             if found is not None or (end is not None and self._monotonic_s() >= end):
                 return found
+            self._go_on()
 
     def _is_awaited(self, end: float | None) -> bool:
         """Waits until something may be found; False when it is time to look around, or over."""
@@ -304,6 +321,12 @@ class Consumer:
             left = min(left, end - self._monotonic_s())
         if self._held_since is not None:
             left = min(left, self._held_since + self._wait_s - self._monotonic_s())
+        if self._member is not None:
+            for due_ms in (
+                self._member.retry_in_ms(),
+                self._committing.retry_in_ms(self._subscription),
+            ):
+                left = left if due_ms is None else min(left, due_ms / 1000)
         is_awaited = left > 0 and self._subscription.wait(left)
         if self._is_woken:
             self._raise_wakeup()
@@ -311,6 +334,8 @@ class Consumer:
 
     def _raise_wakeup(self) -> None:
         self._is_woken = False
+        while not self._alarm.empty():
+            self._alarm.get_nowait()
         raise WakeupError("wakeup() was called")
 
     def _holding_back(self, take: Callable[[], Found | None]) -> Callable[[], Found | None]:
@@ -367,10 +392,19 @@ class Consumer:
 
     def _position(self, partition: AssignedPartition) -> int:
         first = self._first_pending(partition.key)
-        return partition.position if first is None else first
+        if first is not None:
+            return first
+        if partition.is_held:
+            committed = self._insist(lambda: self._committing.committed([partition.key]))
+            offset = committed[partition.key]
+            if offset is None:
+                partition.let_go()
+            else:
+                partition.seek(offset.offset, offset.leader_epoch)
+        return partition.position
 
     def position(self, partition: Pair) -> int:
-        """The offset of the next record. Where there is none yet, auto.offset.reset finds one now."""
+        """The offset of the next record. Where there is none yet, what is committed or auto.offset.reset finds one."""
         with self._turn:
             return self._position(self._subscription.need(partition_key(partition)))
 
@@ -462,57 +496,23 @@ class Consumer:
     def metrics(self) -> dict[str, dict[str, float]]:
         """Figures by Kafka's names, in Kafka's groups; those of a partition in a group with its name at the end."""
         with self._turn:
-            fetching = "consumer-fetch-manager-metrics"
-            records, size = self._subscription.consumed()
-            total: dict[str, float] = {
-                "records-consumed-total": records,
-                "bytes-consumed-total": size,
+            distances = {
+                partition.key: (self.lag(partition.key), self.lead(partition.key))
+                for partition in self._subscription
+                if partition.has_position
             }
-            groups: dict[str, dict[str, float]] = {
+            groups = {
                 "consumer-metrics": self._polls.metrics(),
-                fetching: total,
+                **fetching_figures(self._subscription.consumed(), distances),
             }
-            for partition in self._subscription:
-                if partition.has_position:
-                    groups[f"{fetching}.{partition.key.directory}"] = {
-                        "records-lag": self.lag(partition.key),
-                        "records-lead": self.lead(partition.key),
-                    }
-            each = [group for name, group in groups.items() if name.startswith(f"{fetching}.")]
-            if each:
-                total["records-lag-max"] = max(group["records-lag"] for group in each)
-                total["records-lead-min"] = min(group["records-lead"] for group in each)
+            if self._member is not None:
+                groups["consumer-coordinator-metrics"] = {
+                    "assigned-partitions": len(self._subscription),
+                    "rebalance-total": self._member.rebalances,
+                }
             return groups
 
 
 def _key_of(record: Record) -> Pair:
     assert record.topic is not None
     return record.topic, record.partition
-
-
-class _Polls:
-    """When polls came, for the figures."""
-
-    def __init__(self, monotonic_s: Callable[[], float]) -> None:
-        self._monotonic_s = monotonic_s
-        self._count = 0
-        self._first = self._last = 0.0
-        self._longest = 0.0
-
-    def note(self) -> None:
-        now = self._monotonic_s()
-        if self._count:
-            self._longest = max(self._longest, now - self._last)
-        else:
-            self._first = now
-        self._last = now
-        self._count += 1
-
-    def metrics(self) -> dict[str, float]:
-        if not self._count:
-            return {}
-        figures = {"last-poll-seconds-ago": self._monotonic_s() - self._last}
-        if self._count > 1:
-            figures["time-between-poll-avg"] = 1000 * (self._last - self._first) / (self._count - 1)
-            figures["time-between-poll-max"] = 1000 * self._longest
-        return figures

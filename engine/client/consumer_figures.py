@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..base.clock import monotonic_s
-
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from ..segment.names import TopicPartition
 
@@ -17,13 +15,14 @@ FETCHING = "consumer-fetch-manager-metrics"
 class Polls:
     """When polls came."""
 
-    def __init__(self) -> None:
+    def __init__(self, monotonic_s: Callable[[], float]) -> None:
+        self._monotonic_s = monotonic_s
         self._count = 0
         self._first = self._last = 0.0
         self._longest = 0.0
 
     def note(self) -> None:
-        now = monotonic_s()
+        now = self._monotonic_s()
         if self._count:
             self._longest = max(self._longest, now - self._last)
         else:
@@ -34,7 +33,7 @@ class Polls:
     def metrics(self) -> dict[str, float]:
         if not self._count:
             return {}
-        figures = {"last-poll-seconds-ago": monotonic_s() - self._last}
+        figures = {"last-poll-seconds-ago": self._monotonic_s() - self._last}
         if self._count > 1:
             figures["time-between-poll-avg"] = 1000 * (self._last - self._first) / (self._count - 1)
             figures["time-between-poll-max"] = 1000 * self._longest

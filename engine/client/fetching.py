@@ -121,6 +121,7 @@ class AssignedPartition:
         self.record_count = 0  # handed out so far
         self.byte_count = 0  # of the log, passed so far
         self._position = -1
+        self._began = -1  # where the reset policy has found the first position
         self._unchecked_epoch = -1  # of the record before the position, as far as the caller knows
         self._broker = broker
         self._ready = ready
@@ -195,9 +196,18 @@ class AssignedPartition:
         self.is_held = False
         self.wake()
 
+    def hold(self) -> None:
+        """Has no position until what is committed is known."""
+        self._drop()
+        self._last = None
+        self._position = self._unchecked_epoch = -1
+        self.is_held = True
+
     def let_go(self) -> None:
-        """Nothing is committed: the reset policy finds a position."""
+        """Nothing is committed: starts where it began, which is for the reset policy to find the first time."""
         self.is_held = False
+        if self._began >= 0:
+            self.seek(self._began)
         self.wake()
 
     def _drop(self) -> None:
@@ -283,6 +293,8 @@ class AssignedPartition:
                 offset,
                 self._reset_policy.name,
             )
+        if self._began < 0:
+            self._began = offset
         self.seek(offset)
 
     # ------------------------------------------------------------ windows

@@ -264,4 +264,3 @@ class GroupAssignment:
             self._heartbeats.remove(self._member)
             self._topics, self._joined, self._callbacks = None, None, Callbacks()
             self._is_prepared = False
-

@@ -110,6 +110,7 @@ class GroupMember:
         self.member_id = ""
         self.generation = NO_GENERATION
         self.needs_join = True
+        self.known_as = ConsumerGroupMetadata(self.group_id, group_instance_id=self.instance_id)
         self.counts: dict[str, int] | None = None  # of a leader: partitions as it assigned them
         self.rebalances = 0
 
@@ -142,7 +143,9 @@ class GroupMember:
         self._polled_ms = self._now_ms()
         answer = self._answer
         if self._has_news or (answer is not None and answer.done()):
-            self._nudge(self)  # it came too late for this poll, and nobody knows when the next one is
+            self._nudge(
+                self
+            )  # it came too late for this poll, and nobody knows when the next one is
 
     def join(self, topics: Iterable[str], owned: Iterable[TopicPartition]) -> None:
         """Asks for the next generation, with what it wants and what it keeps."""
@@ -164,9 +167,15 @@ class GroupMember:
         return encode_subscription(Subscription(topics, owned, self.generation, data))
 
     def take_assignment(self) -> tuple[TopicPartition, ...] | None:
-        """What was assigned since the last time; None: nothing new."""
+        """What was assigned since the last time; None: nothing new.
+
+        From now on the member is ``known_as`` who got it, even when it is thrown out: so that offsets of a transaction
+        are those of a generation, and refused when that is over.
+        """
         with self._lock:
             found, self._assigned = self._assigned, None
+            if found is not None:
+                self.known_as = self.metadata
             return found
 
     def request_join(self, why: str) -> None:

@@ -6,13 +6,14 @@ dropped without being closed. It starts with the first member and ends with the 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import threading
 import weakref
 from typing import TYPE_CHECKING, Final
 
-from ..base.clock import monotonic_s
+from ..base.clock import monotonic_of, now_ms, when_moved
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,15 +31,16 @@ def heartbeats_of(broker: object) -> Heartbeats:
     with _ALL_LOCK:
         found = _ALL.get(broker)
         if found is None:
-            found = _ALL[broker] = Heartbeats()
+            found = _ALL[broker] = Heartbeats(getattr(broker, "now_ms", now_ms))
         return found
 
 
 class Heartbeats:
     """Any thread may add, remove and nudge; the mailbox is a queue that a signal handler could put into."""
 
-    def __init__(self, now_s: Callable[[], float] = monotonic_s) -> None:
-        self._now_s = now_s
+    def __init__(self, now: Callable[[], int] = now_ms) -> None:
+        self._now_s = monotonic_of(now)
+        when_moved(now, self._moved)
         self._mailbox: queue.SimpleQueue[GroupMember | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._due: dict[GroupMember, float] = {}
@@ -68,6 +70,11 @@ class Heartbeats:
         """Something has come for a member whose consumer does not poll at the moment."""
         self._mailbox.put(member)
 
+    def _moved(self) -> None:
+        """A clock was moved by hand: those who became due are heard before anybody judges them by their silence."""
+        self._beat_all(None)
+        self._mailbox.put(None)
+
     # ------------------------------------------------------------ the thread
 
     def _run(self) -> None:
@@ -78,10 +85,8 @@ class Heartbeats:
                     return
                 wait_s = max(min(self._due.values()) - self._now_s(), 0)
             nudged = None
-            try:
+            with contextlib.suppress(queue.Empty):
                 nudged = self._mailbox.get(timeout=wait_s)
-            except queue.Empty:
-                pass
             self._beat_all(nudged)
             del nudged
 

@@ -197,8 +197,9 @@ class Producer(Accumulator):
         return [PartitionQueue(topic, number, self._sender) for number in numbers]
 
     def _grow(self, topic: TopicIntake) -> None:
-        """Partitions that were added meanwhile; asked with every batch, since it costs next to nothing here."""
-        known, count = len(topic.partitions), self._broker.partition_count(topic.topic)
+        """Partitions that were added meanwhile; asked for with every batch, since it costs next to nothing."""
+        known = len(topic.partitions)
+        count = self._broker.partition_count(topic.topic)
         if count > known:
             topic.grow(self._queues(topic.topic, range(known, count)))
 
@@ -211,14 +212,25 @@ class Producer(Accumulator):
                 if not self._partitioner.rotates:
                     topic.stick_to(self._partitioner.next_sticky(topic, topic.sticky))
                 return  # the record may go elsewhere now
-        self._grow(topic)
-        limit = min(self._batch_bytes, self._topic_bytes(partition))
-        reserved = min(max(limit, count), max(self._buffer_bytes, count))
+        if self._broker.partition_count(topic.topic) > len(topic.partitions):
+            self._grow(topic)
+        limit, topic_limit = self._batch_bytes, self._topic_bytes(partition)
+        if topic_limit < limit:
+            limit = topic_limit
+        if count > limit:
+            reserved = count
+        elif limit > self._buffer_bytes:
+            reserved = max(self._buffer_bytes, count)
+        else:
+            reserved = limit
         self._sender.open_batch(partition, limit, reserved)
 
     def _topic_bytes(self, partition: PartitionQueue) -> int:
-        limit: int = self._broker.partition(partition.key).options.max_message_bytes
-        return max(limit, BATCH_BYTES_MIN)
+        log = partition.log
+        if log is None or log.is_closed:
+            log = partition.log = self._broker.partition(partition.key)
+        limit: int = log.options.max_message_bytes
+        return limit if limit > BATCH_BYTES_MIN else BATCH_BYTES_MIN
 
     def _send_now(self, partition: PartitionIntake) -> None:
         assert isinstance(partition, PartitionQueue)
@@ -301,7 +313,7 @@ class Producer(Accumulator):
         encoded = encoder.finish()
         view = memoryview(encoded)
         places = scan(encoded, check_crc=False)
-        now_ms = int(clock.monotonic_s() * 1000)
+        now_ms = int(self._sender.monotonic_s() * 1000)
         for row in places[["position", "size", "record_count"]].tolist():
             position, size, record_count = row
             if size > min(self._request_bytes, self._buffer_bytes):
@@ -480,16 +492,16 @@ class Producer(Accumulator):
     def metrics(self) -> dict[str, float]:
         """Counts since the producer was opened, by Kafka's names."""
         sender = self._sender
-        batches = max(sender.batch_count, 1)
+        batches = max(self.batch_count, 1)
         return {
-            "record-send-total": sender.sent_records,
+            "record-send-total": self.sent_records,
             "record-queued-total": self.record_count,
             "record-error-total": sender.error_count,
             "record-retry-total": sender.retry_count,
-            "byte-total": sender.sent_bytes,
-            "batch-total": sender.batch_count,
-            "batch-size-avg": sender.sent_bytes / batches,
-            "records-per-request-avg": sender.sent_records / batches,
+            "byte-total": self.sent_bytes,
+            "batch-total": self.batch_count,
+            "batch-size-avg": self.sent_bytes / batches,
+            "records-per-request-avg": self.sent_records / batches,
             "requests-in-flight": len(self.incomplete),
             "buffer-total-bytes": self._buffer_bytes,
             "buffer-available-bytes": self.available_bytes,

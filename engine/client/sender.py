@@ -16,7 +16,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from .._native.accumulator import Accumulator, Batch, PartitionIntake
-from ..base.clock import monotonic_s
+from ..base.clock import monotonic_of, when_moved
 from ..base.errors import (
     BufferExhaustedError,
     DuplicateSequenceError,
@@ -24,7 +24,7 @@ from ..base.errors import (
     RequestTimedOutError,
     UnknownTopicOrPartitionError,
 )
-from ..segment.batch import SEQUENCE_MAX, Attributes
+from ..segment.batch import Attributes
 from ..segment.compression import LEVELS, Codec, compressor
 from ..segment.names import TopicPartition
 
@@ -48,7 +48,7 @@ class PartitionQueue(PartitionIntake):
         "is_uncertain",
         "key",
         "lock",
-        "next_sequence",
+        "log",
         "retry_at",
         "settling",
     )
@@ -60,7 +60,7 @@ class PartitionQueue(PartitionIntake):
         self.settling = threading.Lock()  # held by who waits for the device
         self.in_flight: deque[tuple[Batch, Any]] = deque()  # in the log, not acknowledged
         self.identity: Identity | None = None
-        self.next_sequence = 0
+        self.log: Any = None  # the broker's partition, for what batches may hold
         self.retry_at = 0.0
         self.is_uncertain = False  # an attempt at the first batch may have taken effect
 
@@ -73,10 +73,6 @@ def _queue(partition: PartitionIntake) -> PartitionQueue:
 
 def _queues(batches: Iterable[Batch]) -> set[PartitionQueue]:
     return {_queue(batch.target) for batch in list(batches)}
-
-
-def _deadline(timeout_ms: int | None) -> float:
-    return FOREVER if timeout_ms is None else monotonic_s() + timeout_ms / 1000
 
 
 class Sender:
@@ -92,7 +88,9 @@ class Sender:
     ) -> None:
         self._broker = broker
         self._intake = intake
+        self.monotonic_s = monotonic_of(broker.now_ms)
         self._transactions = transactions
+        self._is_transactional = transactions.is_transactional
         self._log = log
         self._acks = {"all": -1}.get(options["acks"]) or int(options["acks"])
         self._linger_s: float = options["linger.ms"] / 1000
@@ -108,10 +106,11 @@ class Sender:
         self.compress = compressor(codec, level)
         if transactions.is_transactional:
             self.attributes |= Attributes.TRANSACTIONAL
-        self._produce_options: dict[str, Any] = {"acks": self._acks}
-        if transactions.is_transactional:
-            self._produce_options["transactional_id"] = transactions.transactional_id
-            self._produce_options["transaction_version"] = transactions.transaction_version
+        self._in_transaction: dict[str, Any] = {
+            "acks": self._acks,
+            "transactional_id": transactions.transactional_id,
+            "transaction_version": transactions.transaction_version,
+        }
         # Who waits for a batch, for memory or for callbacks waits here; nobody is notified if nobody waits.
         self._changed = threading.Condition(threading.Lock())
         self._waiters = 0
@@ -125,8 +124,17 @@ class Sender:
         self._thread: threading.Thread | None = None
         self._is_stopping = False
         self._opened_count = self._opened_seen = 0
-        self.batch_count = self.sent_bytes = self.sent_records = 0
         self.error_count = self.retry_count = self.exhausted_count = 0
+        when_moved(broker.now_ms, self._moved)
+
+    def _deadline(self, timeout_ms: int | None) -> float:
+        return FOREVER if timeout_ms is None else self.monotonic_s() + timeout_ms / 1000
+
+    def _moved(self) -> None:
+        """The clock was moved by hand: everybody who waits looks at it anew."""
+        for condition in (self._wake, self._changed):
+            with condition:
+                condition.notify_all()
 
     # ------------------------------------------------------------ what senders need
 
@@ -134,7 +142,7 @@ class Sender:
         """Takes buffer memory, and waits up to max.block.ms while others have it."""
         if self._intake.take_bytes(count):
             return
-        deadline = monotonic_s() + self._max_block_s
+        deadline = self.monotonic_s() + self._max_block_s
         while True:
             self.send_all()  # what lingers has memory, too
             if self._caller == threading.get_ident():  # a callback: nobody else might settle
@@ -142,7 +150,7 @@ class Sender:
                     self._settle(queue)
             if self._wait_until(lambda: self._intake.take_bytes(count), deadline, LOOK_AGAIN_S):
                 return
-            if monotonic_s() >= deadline:
+            if self.monotonic_s() >= deadline:
                 self.exhausted_count += 1
                 raise BufferExhaustedError(
                     f"no {count} bytes of buffer.memory became free within max.block.ms"
@@ -150,13 +158,17 @@ class Sender:
 
     def open_batch(self, queue: PartitionQueue, bytes_max: int, reserved_bytes: int) -> None:
         """Sees to an open batch, which is sent after linger.ms if nothing else happens."""
-        self.reserve(reserved_bytes)
-        now = monotonic_s()
-        if not self._intake.open_batch(queue, bytes_max, reserved_bytes, int(now * 1000)):
-            self._intake.give_bytes(reserved_bytes)
+        intake = self._intake
+        if not intake.take_bytes(reserved_bytes):
+            self.reserve(reserved_bytes)
+        now = self.monotonic_s()
+        if not intake.open_batch(queue, bytes_max, reserved_bytes, int(now * 1000)):
+            intake.give_bytes(reserved_bytes)
         elif self._linger_s:
             self._opened_count += 1
-            self._attend(now + self._linger_s)
+            due = now + self._linger_s
+            if self._thread is None or self._asleep_until > due:
+                self._attend(due)
 
     def dispatch(self, queue: PartitionQueue) -> None:
         """Sends what waits for a partition, as far as it goes, in this thread."""
@@ -164,15 +176,15 @@ class Sender:
         if self._callbacks:
             self._run_callbacks()
 
-    def send_all(self) -> None:
-        """Closes all open batches and sends what waits, without waiting for it."""
+    def send_all(self, *, is_awaited: bool = False) -> None:
+        """Closes all open batches and sends what waits, without waiting for it; ``is_awaited``: who asks settles."""
         intake = self._intake
-        now_ms = int(monotonic_s() * 1000)  # what others open from now on is not ours to send
+        now_ms = int(self.monotonic_s() * 1000)  # what others open from now on is not ours to send
         while (closed := intake.close_oldest(now_ms)) is not None:
-            self._drain(_queue(closed))
+            self._drain(_queue(closed), is_awaited=is_awaited)
         if intake.incomplete:
             for queue in _queues(intake.incomplete):
-                self._drain(queue)
+                self._drain(queue, is_awaited=is_awaited)
         if self._callbacks:
             self._run_callbacks()
 
@@ -180,7 +192,7 @@ class Sender:
 
     def wait_for(self, batch: Batch, timeout_ms: int | None = None) -> None:
         """Returns when a batch is done; raises if that takes too long."""
-        if not self._done_by(batch, _deadline(timeout_ms)):
+        if not self._done_by(batch, FOREVER if timeout_ms is None else self._deadline(timeout_ms)):
             raise RequestTimedOutError(
                 f"{batch.target.topic}-{batch.target.partition}: not acknowledged within {timeout_ms} ms"
             )
@@ -189,29 +201,42 @@ class Sender:
 
     def _done_by(self, batch: Batch, deadline: float) -> bool:
         """Waits for a batch. Who waits works: it is sent, or sent again, by this thread."""
-        queue = _queue(batch.target)
+        queue = batch.target
+        assert isinstance(queue, PartitionQueue)
         while not batch.is_done:
             if batch.is_open:
                 self._intake.close_batch(queue)
-            self._drain(queue)
-            self._settle(queue)
+            try:
+                self._drain(queue, is_awaited=True)
+                if queue.in_flight:
+                    self._settle(queue)
+            except BaseException:  # interrupted: what it was about to wait for is the background's
+                self._leave(queue)
+                raise
+            if batch.is_done:
+                break
             pause = LOOK_AGAIN_S
             if queue.retry_at:
-                pause = min(pause, max(queue.retry_at - monotonic_s(), 0.0))
+                pause = min(pause, max(queue.retry_at - self.monotonic_s(), 0.0))
             if self._wait_until(lambda: batch.is_done, deadline, pause):
                 break
-            if monotonic_s() >= deadline:
+            if self.monotonic_s() >= deadline:
                 return False
         return True
 
     def flush(self, timeout_ms: int | None = None) -> None:
         """Sends everything and returns when all of it is done and its callbacks have been called."""
-        deadline = _deadline(timeout_ms)
-        self.send_all()
-        if self._intake.incomplete:
+        deadline = self._deadline(timeout_ms)
+        try:
+            self.send_all(is_awaited=True)
             batches = list(self._intake.incomplete)
             for queue in _queues(batches):
                 self._settle(queue)
+        except BaseException:
+            for queue in _queues(self._intake.incomplete):
+                self._leave(queue)
+            raise
+        if batches:
             late = sum(not self._done_by(batch, deadline) for batch in batches)
             if late:
                 raise RequestTimedOutError(
@@ -224,13 +249,13 @@ class Sender:
 
     def _wait_until(self, is_so: Callable[[], bool], deadline: float, pause: float) -> bool:
         """Waits for a change up to ``pause`` seconds; whether ``is_so`` then."""
-        until = min(deadline, monotonic_s() + pause)
+        until = min(deadline, self.monotonic_s() + pause)
         with self._changed:
             # Before the look: who changes something looks at this after the change.
             self._waiters += 1
             try:
                 while not is_so():
-                    left = until - monotonic_s()
+                    left = until - self.monotonic_s()
                     if left <= 0:
                         return False
                     self._changed.wait(None if left == FOREVER else left)
@@ -245,35 +270,49 @@ class Sender:
 
     # ------------------------------------------------------------ draining
 
-    def _drain(self, queue: PartitionQueue) -> None:
+    def _drain(self, queue: PartitionQueue, *, is_awaited: bool = False) -> None:
+        """Sends what waits for a partition. What has to wait for the device is left to the background, unless the
+        caller ``is_awaited`` to settle it."""
+        waiting = queue.waiting
         # Released and looked at again: who came while the lock was held has left its batch to us.
-        while queue.waiting and queue.lock.acquire(blocking=False):
+        while waiting and queue.lock.acquire(blocking=False):
             try:
-                while queue.waiting:
+                while waiting:
                     if not self._send_head(queue):
-                        self._stalled[queue] = None
-                        self._attend(queue.retry_at)
+                        self._leave(queue)
                         return
             finally:
                 queue.lock.release()
+        if queue.in_flight and not is_awaited:
+            self._leave(queue)
+
+    def _leave(self, queue: PartitionQueue) -> None:
+        """Leaves a partition to the background."""
+        if queue.waiting or queue.in_flight:
+            self._stalled[queue] = None
+            self._attend(queue.retry_at)
 
     def _send_head(self, queue: PartitionQueue) -> bool:
         """Sends the oldest batch of a partition; False if it has to wait."""
         batch = queue.waiting[0]
-        if queue.retry_at and monotonic_s() < queue.retry_at:
+        if queue.retry_at and self.monotonic_s() < queue.retry_at:
             return False
         if len(queue.in_flight) >= self._in_flight_max:
             return False
         transactions = self._transactions
-        refusal = transactions.refusal()
-        if refusal is not None:
-            self._give_up(queue, batch, refusal)
-            return True
+        if transactions.error is not None:
+            refusal = transactions.refusal()
+            if refusal is not None:
+                self._give_up(queue, batch, refusal)
+                return True
         try:
-            self._seal(queue, batch)
-            if transactions.is_transactional:
+            if not queue.is_uncertain:  # else the very same bytes: only so can the log tell a repetition
+                self._seal(queue, batch)
+            if self._is_transactional:
                 transactions.join(queue.key)
-            produced = self._broker.produce(queue.key, batch, **self._produce_options)
+                produced = self._broker.produce(queue.key, batch, **self._in_transaction)
+            else:
+                produced = self._broker.produce(queue.key, batch, acks=self._acks)
         except DuplicateSequenceError:
             # In the log since an attempt whose answer was lost; where, it no longer remembers.
             self._sent(queue, batch)
@@ -289,35 +328,32 @@ class Sender:
                 self._complete(batch, produced.base_offset, produced.log_append_time_ms, None)
             else:
                 queue.in_flight.append((batch, produced))
-                self._stalled[queue] = None
-                self._attend(0.0)
         return True
 
     def _seal(self, queue: PartitionQueue, batch: Batch) -> None:
-        if queue.is_uncertain:
-            return  # the very same bytes again: only so can the log tell a repetition
-        identity = self._transactions.need_identity()
-        if queue.identity != identity:
-            queue.identity, queue.next_sequence = identity, 0
-        sequence = queue.next_sequence if identity.producer_id >= 0 else -1
-        batch.seal(*identity, sequence, self.attributes, self.compress)
+        """Makes it a record batch of this producer, in sequence."""
+        identity = self._transactions.identity
+        producer_id, epoch = identity
+        if producer_id < 0:
+            identity = producer_id, epoch = self._transactions.need_identity()
+        if queue.identity is not identity:
+            if queue.identity != identity:
+                queue.next_sequence = 0
+            queue.identity = identity
+        sequence = queue.next_sequence if producer_id >= 0 else -1
+        batch.seal(producer_id, epoch, sequence, self.attributes, self.compress)
 
     def _sent(self, queue: PartitionQueue, batch: Batch) -> None:
-        queue.waiting.popleft()
-        if batch.base_sequence >= 0:
-            queue.next_sequence = (batch.base_sequence + batch.record_count) & SEQUENCE_MAX
+        self._intake.note_sent(batch)
         queue.retry_at = 0.0
         queue.is_uncertain = False
-        self.batch_count += 1
-        self.sent_records += batch.record_count
-        self.sent_bytes += len(batch)
-        if self._transactions.is_transactional:
+        if self._is_transactional:
             self._transactions.batch_sent(queue.key)
 
     def _refused(self, queue: PartitionQueue, batch: Batch, error: OncelogError) -> bool:
         """What follows from an error: a new identity, another attempt later, or the end of the batch."""
         batch.attempts += 1
-        now = monotonic_s()
+        now = self.monotonic_s()
         is_late = now >= batch.opened_ms / 1000 + self._delivery_s
         may_repeat = batch.attempts <= self._retries and not is_late
         try:
@@ -385,17 +421,15 @@ class Sender:
             finally:
                 queue.settling.release()
             if queue.waiting:
-                self._drain(queue)
+                self._drain(queue, is_awaited=True)
 
     def _complete(
         self, batch: Batch, base_offset: int, log_append_time_ms: int, error: Exception | None
     ) -> None:
-        if not batch.complete(base_offset, log_append_time_ms, error):
+        if not self._intake.complete(batch, base_offset, log_append_time_ms, error):
             return
         if error is not None:
             self.error_count += batch.record_count
-        self._intake.incomplete.pop(batch, None)
-        self._intake.give_bytes(batch.reserved_bytes)
         if batch.has_callbacks:
             self._queued_calls += 1
             self._callbacks.append(batch)
@@ -468,7 +502,7 @@ class Sender:
                 due = self._next_due()
                 if due:
                     self._asleep_until = due
-                    left = due - monotonic_s()
+                    left = due - self.monotonic_s()
                     if left > 0 and not self._is_stopping:
                         self._wake.wait(None if due == FOREVER else left)
                 self._asleep_until = 0.0
@@ -492,14 +526,14 @@ class Sender:
         # Somebody sends at this moment. A nap as long as the lingering is soon enough for whatever is opened
         # meanwhile, and spares them a wake-up with every batch.
         self._opened_seen = self._opened_count
-        return min(due, monotonic_s() + self._linger_s)
+        return min(due, self.monotonic_s() + self._linger_s)
 
     def _work(self) -> None:
         for queue in list(self._stalled):
             self._stalled.pop(queue, None)
             self._settle(queue, blocking=True)
             self._drain(queue)
-        until_ms = round((monotonic_s() - self._linger_s) * 1000)
+        until_ms = round((self.monotonic_s() - self._linger_s) * 1000)
         while (closed := self._intake.close_oldest(until_ms)) is not None:
             self._drain(_queue(closed))
         self._run_callbacks()

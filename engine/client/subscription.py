@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..partition.partition import Isolation
     from .offset_reset import OffsetReset
 
+    Pair = tuple[str, int]  # a TopicPartition, or as good as one
     ReadyQueue = queue.SimpleQueue[AssignedPartition | None]
 
 
@@ -60,6 +61,7 @@ class Subscription:
         self._check_crc = check_crc
         self._consumed = (0, 0)  # of partitions that were given up
         self._partitions: dict[TopicPartition, AssignedPartition] = {}
+        self.may_hold = False  # there may be partitions that wait for what is committed
         self._ready: ReadyQueue = queue.SimpleQueue() if ready is None else ready
 
     def __iter__(self) -> Iterator[AssignedPartition]:
@@ -90,6 +92,7 @@ class Subscription:
             if key not in keys:
                 self._give_up(partition)
         self._partitions = {key: self._partitions.get(key) or fresh[key] for key in keys}
+        self.may_hold |= held and bool(fresh)
 
     def _assigned(self, key: TopicPartition, *, held: bool) -> AssignedPartition:
         return AssignedPartition(
@@ -102,6 +105,12 @@ class Subscription:
             check_crc=self._check_crc,
             is_held=held,
         )
+
+    def held(self) -> list[AssignedPartition]:
+        """The partitions that wait for what is committed."""
+        found = [partition for partition in self if partition.is_held] if self.may_hold else []
+        self.may_hold = bool(found)
+        return found
 
     def need(self, key: TopicPartition) -> AssignedPartition:
         partition = self._partitions.get(key)

@@ -17,7 +17,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from ..base.clock import monotonic_s
+from ..base.clock import monotonic_of
 from ..base.errors import (
     ClosedError,
     ConcurrentTransactionsError,
@@ -36,6 +36,9 @@ from ..base.errors import (
     RequestTimedOutError,
     TransactionCoordinatorFencedError,
 )
+from ..broker.group_answers import OffsetCommit
+from .committing import offsets_given
+from .group_member import ConsumerGroupMetadata
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -134,13 +137,15 @@ class TransactionManager:
         self._broker = broker
         self._log = log
         self._on_change = on_change
-        self.max_block_s = options["max.block.ms"] / 1000
+        self._monotonic_s = monotonic_of(broker.now_ms)
+        self.max_block_s: float = options["max.block.ms"] / 1000
         self._timeout_ms: int = options["transaction.timeout.ms"]
         self._is_two_phase: bool = options["transaction.two.phase.commit.enable"]
         self._is_idempotent: bool = options["enable.idempotence"]
         self._stopped = threading.Event()
         self._lock = threading.RLock()
         self._partitions: set[TopicPartition] = set()
+        self._groups: set[str] = set()  # that a transaction of version 1 has offsets of
         self._is_known_to_coordinator = False  # there may be something for it to end
         self._needs_new_epoch = False
         self.transactional_id: str | None = options["transactional.id"]
@@ -215,7 +220,7 @@ class TransactionManager:
             except _AGAIN as error:
                 if isinstance(error, NotCoordinatorError):
                     self._broker.find_coordinator(self.transactional_id)
-                now = monotonic_s()
+                now = self._monotonic_s()
                 deadline = now + self.max_block_s if deadline is None else deadline
                 if now >= deadline:
                     raise RequestTimedOutError(
@@ -273,6 +278,7 @@ class TransactionManager:
 
     def _forget_transaction(self) -> None:
         self._partitions.clear()
+        self._groups.clear()
         self._is_known_to_coordinator = self._needs_new_epoch = False
         self.prepared = self.error = None
 
@@ -314,6 +320,13 @@ class TransactionManager:
             what = "cannot commit" if committed else "cannot abort"
             try:
                 found = self._insist(lambda: self._call_end(committed=committed), what)
+            except InvalidTxnStateError as error:
+                # The broker has ended it the other way, and kept the next epoch: there is nothing to abort either.
+                fenced = ProducerFencedError(
+                    f"{what}: {error.args[0]}; the transaction has most likely timed out"
+                )
+                self.break_down(fenced)
+                raise fenced from error
             except OncelogError as error:
                 self._end_failed(error)
                 raise
@@ -342,8 +355,7 @@ class TransactionManager:
         if _may_go_on(error):
             return  # the same call goes on with it
         has_lost_id = isinstance(error, InvalidProducerIdMappingError)
-        is_abortable = error.txn_requires_abort and not isinstance(error, InvalidTxnStateError)
-        if not has_lost_id and not is_abortable:
+        if not has_lost_id and not error.txn_requires_abort:
             self.break_down(error)
             return
         self._needs_new_epoch = True
@@ -377,27 +389,50 @@ class TransactionManager:
     # ------------------------------------------------------------ offsets
 
     def send_offsets(self, offsets: Mapping[Any, Any], group: Any) -> None:
-        """Adds a group's offsets to the transaction: they count if and only if it is committed."""
+        """Adds a group's offsets to the transaction: they count if and only if it is committed.
+
+        ``group`` is what a consumer's group_metadata() gave, so that a member that is none any more is refused, or
+        the id of a group, whose members are then not asked about.
+        """
         self._need("cannot send offsets", State.IN_TRANSACTION)
-        group_id: str = getattr(group, "group_id", group)
+        who = ConsumerGroupMetadata(group) if isinstance(group, str) else group
+        commits = {key: OffsetCommit(*value) for key, value in offsets_given(offsets).items()}
+        if not commits:
+            return
         try:
-            self._insist(
-                lambda: self._broker.add_offsets_to_txn(
-                    self.transactional_id, *self.identity, group_id
-                ),
-                "cannot send offsets",
-            )
-            self._is_known_to_coordinator = True
-            self._insist(
+            self._add_group(who.group_id)
+            answers = self._insist(
                 lambda: self._broker.txn_offset_commit(
-                    self.transactional_id, group, *self.identity, offsets
+                    self.transactional_id,
+                    who.group_id,
+                    *self.identity,
+                    offsets=commits,
+                    member_id=who.member_id,
+                    generation_id=who.generation_id,
+                    group_instance_id=who.group_instance_id,
+                    transaction_version=self.transaction_version,
                 ),
                 "cannot send offsets",
             )
+            for refusal in answers.values():
+                if refusal is not None:
+                    raise refusal
         except OncelogError as error:
             self._is_known_to_coordinator |= error.took_effect is not False
             self.batch_failed(error, is_certain=error.took_effect is False)
             raise
+
+    def _add_group(self, group_id: str) -> None:
+        """In version 1 the coordinator hears of each group once in a transaction; in version 2 from the commit."""
+        if self.transaction_version < 2 and group_id not in self._groups:
+            self._insist(
+                lambda: self._broker.add_offsets_to_txn(
+                    self.transactional_id, *self.identity, group_id, transaction_version=1
+                ),
+                "cannot send offsets",
+            )
+            self._groups.add(group_id)
+        self._is_known_to_coordinator = True
 
     # ------------------------------------------------------------ batches
 

@@ -110,7 +110,7 @@ class Partition(OpenedPartition):
         self._opened_ms = now_ms
         self._save_recovery_point = save_recovery_point
         self._offline: BaseException | None = None
-        self._is_closed = False
+        self.is_closed = False
         self._writable_in = -1 if disk is None else self._born  # which forks() may write; -1: none
         self._state_loaded = False
         self._stable = 0  # published after each write, once the state is loaded
@@ -142,16 +142,15 @@ class Partition(OpenedPartition):
         for watcher in self.watchers:
             watcher()
 
-    def _publish(self, state: ProducerState, batches: Batches) -> None:
+    def _publish(self, batches: Batches, stable: int) -> None:
         """Batches were written: tells readers in this process and in others how far they may see."""
-        first_open, end = state.table.first_open_offset, state.next_offset
-        self._stable = stable = end if first_open is None else first_open
+        self._stable = stable
         slot = self._slot
         if slot is not None:
             if self.options.is_synced_on_roll:
                 self._show_durable(batches)
             else:
-                slot.show(end, stable)
+                slot.show(batches.next_offset, stable)
         for watcher in self.watchers:
             watcher()
 
@@ -343,8 +342,7 @@ class Partition(OpenedPartition):
             self._roll(batches.base_offset, now_ms)
         try:
             log.append(data, batches, state.aborts_of(batches) if batches.has_abort else None)
-            state.add(batches)
-            self._publish(state, batches)
+            self._publish(batches, state.add(batches))
         except OSError:
             raise  # nothing was counted
         except BaseException:  # interrupted anywhere in between: ask the log how far it came
@@ -382,7 +380,7 @@ class Partition(OpenedPartition):
     def _check_writable(self) -> None:
         if self._writable_in == forks():
             return
-        if self._is_closed:
+        if self.is_closed:
             raise ClosedError(f"{self.key.directory} is closed")
         if self._disk is None:
             raise ClosedError(f"{self.key.directory} was opened to be read alone")
@@ -391,13 +389,9 @@ class Partition(OpenedPartition):
         raise ClosedError(f"{self.key.directory} was opened before this process was forked off")
 
     def _set_closed(self) -> None:
-        self._is_closed, self._writable_in = True, -1
+        self.is_closed, self._writable_in = True, -1
 
     # ------------------------------------------------------------ keeping
-
-    @property
-    def is_closed(self) -> bool:
-        return self._is_closed
 
     @property
     def is_offline(self) -> bool:
@@ -520,6 +514,7 @@ class Partition(OpenedPartition):
         try:
             if gone:
                 self.need_state()
+                self._remember_start(segments[len(gone)].base_offset)
                 self.log.remove(gone)
                 self.producers.remove_snapshots(below=self.log.start_offset)
             self.log_start_offset = max(self.log_start_offset, self.log.start_offset)
@@ -529,6 +524,13 @@ class Partition(OpenedPartition):
         finally:
             self._show_all()
         return len(gone)
+
+    def _remember_start(self, offset: int) -> None:
+        """Where the log will start is on the device before anything below is removed: a power failure may bring back
+        some of the files and not others, and nobody may read across the hole."""
+        self.log_start_offset = max(self.log_start_offset, offset)
+        if self.log_start_offset > self.log.start_offset:
+            self._save_recovery_point()
 
     def replace_segments(self, cleaned: Segment, old: tuple[Segment, ...]) -> None:
         """Puts a cleaned segment in the place of others; readers that have those go on with them.
@@ -552,7 +554,7 @@ class Partition(OpenedPartition):
         The files are given up in any case; after an error, or offline, the next opening recovers.
         """
         with self.lock:
-            if self._is_closed:
+            if self.is_closed:
                 return
             self._set_closed()
             try:
@@ -580,7 +582,7 @@ class Partition(OpenedPartition):
     def abandon(self) -> None:
         """Closes the files without a word, as a crash would; the next opening recovers."""
         with self.lock:
-            if not self._is_closed:
+            if not self.is_closed:
                 self._set_closed()
                 self._give_up()
 

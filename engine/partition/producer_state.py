@@ -92,10 +92,10 @@ class ProducerState:
         self.next_offset = next_offset_of(rows)
         return aborted
 
-    def add(self, batches: Batches) -> None:
-        """Takes batches into account that were just written."""
-        self.table.replay(batches)
-        self.next_offset = batches.next_offset
+    def add(self, batches: Batches) -> int:
+        """Takes batches into account that were just written; returns the last stable offset."""
+        self.next_offset = end = batches.next_offset
+        return self.table.add(batches, end)
 
     # ------------------------------------------------------------ judging
 

@@ -25,6 +25,7 @@ from oncelog.broker.answers import TxnMarker
 from oncelog.broker.broker import Broker
 from oncelog.segment.names import TopicPartition
 
+from ..sim.txn_parts import take_offline
 from .brokers import (
     COMMITTED,
     NOW,
@@ -270,14 +271,13 @@ def test_a_marker_to_an_unavailable_partition_arrives_later(tmp_path: Path) -> N
         producer = VerbProducer(broker, "teller")
         producer.send(ORDERS, b"o")
         producer.send(PAYMENTS, b"p")
-        partition = broker.partition(PAYMENTS)
-        partition._offline = OSError(5, "Input/output error")
+        bring_back = take_offline(broker.partition(PAYMENTS))
         producer.commit()
         assert values_of(broker) == [b"o"]
         assert values_of(broker, PAYMENTS) == []
         with pytest.raises(ConcurrentTransactionsError):
             producer.send(ORDERS, b"too soon")
-        partition._offline = None
+        bring_back()
         clock.advance(2000)
         broker.tick()
         assert values_of(broker, PAYMENTS) == [b"p"]
@@ -463,13 +463,12 @@ def test_storage_errors_of_the_state_log_leave_the_transaction_as_it_was(tmp_pat
         producer = VerbProducer(broker, "teller")
         producer.send(ORDERS, b"v")
         states = [p for p in broker.opened() if p.key.topic == "__transaction_state"]
-        for partition in states:
-            partition._offline = OSError(28, "No space left on device")
+        back = [take_offline(partition) for partition in states]
         with pytest.raises(OncelogError) as caught:
             producer.commit()
         assert caught.value.retriable or isinstance(caught.value, KafkaStorageError)
-        for partition in states:
-            partition._offline = None
+        for bring_back in back:
+            bring_back()
         producer.commit()
         assert values_of(broker) == [b"v"]
 

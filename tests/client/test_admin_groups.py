@@ -22,7 +22,7 @@ from oncelog.base.errors import (
 )
 from oncelog.broker.group_answers import OffsetCommit
 from oncelog.client.admin import Admin, GroupLag
-from oncelog.client.consumer import OffsetAndMetadata
+from oncelog.client.committing import OffsetAndMetadata
 from oncelog.segment.batch import encode
 from oncelog.segment.names import TopicPartition
 

@@ -18,7 +18,7 @@ from oncelog.base.errors import (
 )
 from oncelog.broker.group_answers import OffsetCommit
 from oncelog.broker.group_records import OffsetValue, encode_offset_key, encode_offset_value
-from oncelog.client.admin import Admin, HangingTransaction, PreparedTransaction
+from oncelog.client.admin import Admin, HangingTransaction, PreparedListing
 from oncelog.segment.batch import encode
 from oncelog.segment.names import TopicPartition
 
@@ -306,9 +306,7 @@ def test_prepared_transactions_are_listed_and_completed(desk: Desk, commit: bool
     VerbProducer(desk.broker, "plain").send(ORDERS, b"open")
     first, second = desk.admin.list_prepared_transactions()
     assert first.transactional_id == "a"
-    assert second == PreparedTransaction(
-        "b", producer.producer_id, producer.epoch, NOW, (ORDERS, SIDE)
-    )
+    assert second == PreparedListing("b", producer.producer_id, producer.epoch, NOW, (ORDERS, SIDE))
     desk.admin.complete_transaction("b", commit=commit)
     desk.admin.complete_transaction("a", commit=not commit)
     assert desk.admin.list_prepared_transactions() == []
@@ -321,7 +319,7 @@ def test_what_is_not_prepared_is_not_completed(desk: Desk) -> None:
     producer.send(ORDERS, b"open")
     with pytest.raises(InvalidTxnStateError, match=r"'plain' has no prepared transaction.*Ongoing"):
         desk.admin.complete_transaction("plain", commit=True)
-    with pytest.raises(OncelogError, match="'unknown'"):
+    with pytest.raises(TransactionalIdNotFoundError, match="'unknown' is not known"):
         desk.admin.complete_transaction("unknown", commit=True)
     any_: Any = desk.admin
     with pytest.raises(InvalidRequestError, match="a transactional id is a text"):

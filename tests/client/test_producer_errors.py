@@ -11,7 +11,6 @@ from oncelog.base.errors import (
     ClosedError,
     CoordinatorNotAvailableError,
     DuplicateSequenceError,
-    IllegalStateError,
     InvalidProducerEpochError,
     KafkaStorageError,
     NotEnoughReplicasError,

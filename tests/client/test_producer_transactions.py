@@ -10,15 +10,18 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from oncelog._native.offsets import CommittedOffset
 from oncelog.base.errors import (
     ClosedError,
     ConcurrentTransactionsError,
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
+    IllegalGenerationError,
     IllegalStateError,
     InvalidConfigError,
     InvalidProducerEpochError,
     InvalidProducerIdMappingError,
+    InvalidRequestError,
     InvalidTransactionTimeoutError,
     KafkaStorageError,
     NotCoordinatorError,
@@ -31,6 +34,8 @@ from oncelog.base.errors import (
     TransactionAbortableError,
     TransactionAbortedError,
 )
+from oncelog.client.committing import OffsetAndMetadata
+from oncelog.client.group_member import ConsumerGroupMetadata
 from oncelog.client.producer import PreparedTransaction, Producer
 from oncelog.client.transaction_manager import State
 from oncelog.segment.names import TopicPartition
@@ -440,6 +445,25 @@ def test_an_init_that_can_never_succeed_stops_the_producer(
     producer.close()
 
 
+def test_a_commit_after_the_timeout_says_that_the_producer_is_fenced(
+    broker: PlannedBroker, version: int
+) -> None:
+    """Goal: the error's flags say what is so: nothing can be aborted any more, the producer is done."""
+    producer = ready(broker, version, transaction_timeout_ms=1)
+    producer.begin_transaction()
+    producer.send("orders", b"late").result()
+    while broker.broker.transactions.abort_timed_out() == 0:
+        pass
+    with pytest.raises((ProducerFencedError, InvalidProducerEpochError)) as caught:
+        producer.commit_transaction()
+    assert caught.value.fatal
+    assert not caught.value.txn_requires_abort
+    with pytest.raises(type(caught.value)):
+        producer.abort_transaction()
+    producer.close()
+    assert values_of(broker.broker) == []
+
+
 def test_a_fenced_producer_is_told_so_also_when_its_sender_heard_of_it_first(
     broker: PlannedBroker, version: int
 ) -> None:
@@ -636,29 +660,41 @@ def test_an_end_that_races_with_the_background_neither_loses_nor_leaks(
 # ---------------------------------------------------------------- offsets and two phases
 
 
-def test_offsets_go_to_the_transaction(broker: PlannedBroker) -> None:
-    seen: list[Any] = []
-    broker.provide("add_offsets_to_txn", lambda *args: seen.append(args))
-    broker.provide("txn_offset_commit", lambda *args: seen.append(args))
-    group = type("Group", (), {"group_id": "g"})()
-    with producer_of(broker) as producer:
-        identity = producer._transactions.identity
-        with producer.transaction() as txn:
-            producer.send("orders", b"v")
-            txn.send_offsets({ORDERS: 5}, group)
-    assert seen == [("teller", *identity, "g"), ("teller", group, *identity, {ORDERS: 5})]
+def test_offsets_go_to_the_transaction(broker: PlannedBroker, version: int) -> None:
+    """Goal: they are committed with it, and the coordinator hears of a group once in a transaction, in version 1."""
+    with producer_of(broker, version) as producer:
+        for offset in (5, 7):
+            with producer.transaction() as txn:
+                producer.send("orders", b"v")
+                txn.send_offsets({ORDERS: offset - 1}, "g")
+                txn.send_offsets({ORDERS: OffsetAndMetadata(offset, -1, "half way")}, "g")
+                assert broker.broker.offset_fetch("g", [ORDERS])[ORDERS] is None or offset == 7
+        found = broker.broker.offset_fetch("g", [ORDERS])[ORDERS]
+        assert isinstance(found, CommittedOffset)
+        assert (found.offset, found.metadata) == (7, "half way")
+    assert broker.count("add_offsets_to_txn") == (2 if version == 1 else 0)
 
 
-def test_offsets_that_are_refused_fail_the_transaction(broker: PlannedBroker) -> None:
-    broker.provide("add_offsets_to_txn", lambda *_: None)
-    broker.provide("txn_offset_commit", lambda *_: None)
-    broker.fail("txn_offset_commit", TransactionAbortableError("no"))
-    with producer_of(broker) as producer:
-        with pytest.raises(TransactionAbortableError), producer.transaction() as txn:
+def test_offsets_that_are_refused_fail_the_transaction(broker: PlannedBroker, version: int) -> None:
+    group = ConsumerGroupMetadata("g", 3, "nobody")
+    with producer_of(broker, version) as producer:
+        with pytest.raises(IllegalGenerationError) as refused, producer.transaction() as txn:
             producer.send("orders", b"v")
-            txn.send_offsets({}, "g")
+            txn.send_offsets({ORDERS: 1}, group)
+        assert refused.value.txn_requires_abort
         assert producer.state is State.READY
     assert values_of(broker.broker) == []
+
+
+def test_an_offset_of_the_wrong_kind_is_refused_and_harms_nothing(broker: PlannedBroker) -> None:
+    with producer_of(broker) as producer, producer.transaction() as txn:
+        producer.send("orders", b"v")
+        with pytest.raises(InvalidRequestError, match="a number from 0 on"):
+            txn.send_offsets({ORDERS: "5"}, "g")
+        with pytest.raises(InvalidRequestError, match="a partition is"):
+            txn.send_offsets({"orders": 5}, "g")
+        txn.send_offsets({}, "g")
+    assert values_of(broker.broker) == [b"v"]
 
 
 def test_a_prepared_transaction_is_text_that_can_be_kept() -> None:

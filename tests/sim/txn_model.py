@@ -106,7 +106,6 @@ class PartitionModel:
     """What one partition holds, in the order in which it was appended."""
 
     start: int = 0
-    deleted: int = 0  # how far somebody has asked to delete
     may_start_lower: bool = False  # a crash may undo a deletion
     durable: int = 0  # below, nothing is lost when the power fails
     has_lost_power: bool = False
@@ -162,7 +161,6 @@ class Model:
     def deleted(self, key: TopicPartition, start: int) -> None:
         partition = self.partitions[key]
         partition.start = max(partition.start, start)
-        partition.deleted = max(partition.deleted, start)
 
     def restarted(self) -> None:
         """A clean stop and a start: everything is durable, and what was deleted stays so."""
@@ -255,13 +253,6 @@ class Model:
         """Forgets what a power failure took: a tail, behind what was made durable."""
         partition.has_lost_power = False
         seen = {value for _, value in view.uncommitted}
-        # A deletion that a power failure undoes may come back in part: each segment by itself.
-        partition.records = [
-            record
-            for record in partition.records
-            if record.offset >= partition.deleted or record.value in seen
-        ]
-        partition.values = {record.value for record in partition.records}
         here = [record for record in partition.records if record.offset >= view.start]
         gone = [record for record in here if record.value not in seen]
         if not gone:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import heapq
 import os
 import shutil
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oncelog.base.disk import Disk
+from oncelog.base.errors import KafkaStorageError
 from oncelog.client.consumer import Consumer
 from oncelog.partition.data_directory import LOCK
 from oncelog.partition.published import LIVE
@@ -22,10 +24,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from oncelog.broker.broker import Broker
-    from oncelog.partition.partition import Isolation
+    from oncelog.partition.partition import Isolation, Partition
     from tests.broker.brokers import VerbProducer
     from tests.sim.txn_model import Transaction
 
+WRITABLE = ("_offline", "_writable_in")  # what a partition looks at before it writes
 KEYS = tuple(TopicPartition(topic, number) for topic in ("bills", "orders") for number in (0, 1))
 
 
@@ -204,6 +207,14 @@ def read(broker: Broker, key: TopicPartition, isolation: Isolation) -> list[tupl
             end_offset=end,
         )
     ]
+
+
+def take_offline(partition: Partition) -> Callable[[], None]:
+    """A partition whose disk has failed; returns what makes it well again, as no broker could."""
+    before = {name: value for name, value in vars(partition).items() if name in WRITABLE}
+    with contextlib.suppress(KafkaStorageError), partition._going_offline():
+        raise OSError(5, "Input/output error")
+    return lambda: vars(partition).update(before)
 
 
 def linked(source: str, target: str) -> None:

@@ -90,7 +90,8 @@ class Stage(abc.ABC):
         self.crashes = self.checks = 0
         self._number = self._paths = self._openings = 0
         self.zombies: list[VerbProducer] = []
-        self.offline: set[TopicPartition] = set()
+        # Partitions that cannot be written, and what makes each of them well again.
+        self.offline: dict[TopicPartition, Callable[[], None]] = {}
         self.readers = (
             FetchReader(Isolation.READ_COMMITTED, 300),
             FetchReader(Isolation.READ_COMMITTED, 2000),
@@ -330,12 +331,13 @@ class Stage(abc.ABC):
                 self._shown_outside[key] = seen
 
     def _check_shown_outside(self) -> None:
-        """What a reader beside the writer has seen is still there, unless it was deleted."""
+        """What a reader beside the writer has seen is still there, unless it was deleted. A deletion that a power failure
+        undid may bring back what lies before."""
         for key, shown in self._shown_outside.items():
             partition = self.model.partitions[key]
-            start = max(partition.start, partition.deleted)
-            left = [item for item in shown if item[0] >= start]
-            seen = [item for item in self.read(key, Isolation.READ_COMMITTED) if item[0] >= start]
+            left = [item for item in shown if item[0] >= partition.start]
+            first = left[0][0] if left else 0
+            seen = [item for item in self.read(key, Isolation.READ_COMMITTED) if item[0] >= first]
             if seen[: len(left)] != left:
                 raise BrokenPromiseError(Kind.LOST, key, f"{left} was shown, now {seen}")
         self._shown_outside.clear()

@@ -26,7 +26,7 @@ from tests.sim.txn_model import (
     Kind,
     Transaction,
 )
-from tests.sim.txn_parts import Doubt, Holder, Sent
+from tests.sim.txn_parts import Doubt, Holder, Sent, take_offline
 from tests.sim.txn_stage import Stage
 
 if TYPE_CHECKING:
@@ -422,13 +422,13 @@ class World(Stage):
 
     def go_offline(self, key: TopicPartition) -> None:
         self.trace.append(f"offline {key.directory}")
-        self.broker.partition(key)._offline = OSError(5, "Input/output error")
-        self.offline.add(key)
+        if key not in self.offline:
+            self.offline[key] = take_offline(self.broker.partition(key))
 
     def come_online(self) -> None:
         self.trace.append("online")
-        for key in self.offline:
-            self.broker.partition(key)._offline = None
+        for heal in self.offline.values():
+            heal()
         self.offline.clear()
         self.let_time_pass(1_000)
         for transaction in self._unmarked():
