@@ -12,6 +12,7 @@ PY := $(VENV)/bin/python
 FUZZ_SECONDS ?= 60
 SOAK_BYTES ?= 10737418240
 SOAK_STEPS ?= 5000
+SOAK_MESSAGES ?= 100000
 INTEROP_JARS ?= build/interop/jars
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
@@ -56,8 +57,9 @@ bench: $(READY) $(VENV)/.bench ## compare with the peers and with the machine's 
 	@$(PY) -m benches $(BENCH_ARGS)
 
 .PHONY: soak
-soak: $(READY) ## memory of a large read, SOAK_BYTES (10 GiB) of disk; SOAK_STEPS (5000) random ones against the model; threads for a minute
+soak: $(READY) ## memory of a large read, SOAK_BYTES (10 GiB) of disk; SOAK_STEPS (5000) random ones against the model; a copy of SOAK_MESSAGES (100000) through deaths; threads for a minute
 	@$(PY) -m tests.sim.txn_soak --steps $(SOAK_STEPS)
+	@$(PY) -m tests.sim.copy_soak --messages $(SOAK_MESSAGES)
 	@ONCELOG_SOAK=1 $(PY) -m pytest -q tests/client/test_threads.py
 	@$(PY) -m benches.soak --bytes $(SOAK_BYTES)
 

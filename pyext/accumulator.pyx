@@ -177,6 +177,10 @@ cdef class Batch:
 
         ``attributes`` are the codec, which goes with ``compress``, and the transactional flag.
         """
+        self._seal(producer_id, producer_epoch, base_sequence, attributes, compress)
+
+    cdef int _seal(self, int64_t producer_id, int16_t producer_epoch, int32_t base_sequence, int16_t attributes,
+                   compress) except -1:
         cdef ol_fault fault
         cdef ol_header header
         memset(&fault, 0, sizeof(fault))
@@ -199,6 +203,7 @@ cdef class Batch:
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
         self.base_sequence = base_sequence
+        return 0
 
     cdef int _close(self, compress, ol_fault *fault) except -1:
         cdef const uint8_t *payload = NULL
@@ -372,7 +377,10 @@ cdef class PartitionIntake:
     cdef readonly object owner
     cdef readonly Batch open_batch
     cdef readonly object waiting
-    cdef public int32_t next_sequence  # of the batch that is sealed next
+    cdef public object identity        # (producer id, epoch) of the batch that was sealed last
+    cdef public int32_t next_sequence
+    cdef public double retry_at        # not to be tried again before; 0.0: at any time
+    cdef public bint is_uncertain      # an attempt at the first batch may have taken effect
 
     def __init__(self, str topic not None, int32_t partition, owner):
         self.topic = topic
@@ -630,11 +638,23 @@ cdef class Accumulator:
         self.incomplete[batch] = None
         batch.target.waiting.append(batch)
 
+    def seal(self, Batch batch not None, identity, int16_t attributes, compress=None):
+        """Makes it the next record batch of (producer id, epoch); with another identity the sequence starts over."""
+        cdef PartitionIntake target = batch.target
+        if target.identity is not identity:
+            if target.identity != identity:
+                target.next_sequence = 0
+            target.identity = identity
+        producer_id, epoch = identity
+        batch._seal(producer_id, epoch, target.next_sequence if producer_id >= 0 else -1, attributes, compress)
+
     def note_sent(self, Batch batch not None):
         """The batch that waited for longest is in the log: it waits no more, and the next follows it in sequence."""
         batch.target.waiting.popleft()
         if batch.base_sequence >= 0:
             batch.target.next_sequence = <int32_t>((batch.base_sequence + batch.record_count) & INT32_MAX)
+        batch.target.retry_at = 0.0
+        batch.target.is_uncertain = False
         self.batch_count += 1
         self.sent_records += batch.record_count
         self.sent_bytes += <int64_t>batch._size

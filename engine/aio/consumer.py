@@ -8,10 +8,10 @@ import functools
 import queue
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from ..base.errors import IllegalStateError
+from ..base.errors import IllegalStateError, OncelogError, RebalanceInProgressError
 from ..client.consumer import LOOK_AROUND_S
 from ..client.consumer import Consumer as BlockingConsumer
-from .waiting import Signal
+from .waiting import Signal, finished
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Sized
@@ -50,9 +50,44 @@ class _Core(BlockingConsumer):
 
     def next_look_s(self) -> float:
         """How soon there may be something to do that nobody announces."""
-        if self._held_since is None:
-            return LOOK_AROUND_S
-        return min(LOOK_AROUND_S, self._held_since + self._wait_s - self._monotonic_s())
+        soon = [LOOK_AROUND_S]
+        if self._held_since is not None:
+            soon.append(self._held_since + self._wait_s - self._monotonic_s())
+        if self._member is not None:
+            due = (self._member.retry_in_ms(), self._committing.retry_in_ms(self._subscription))
+            soon += [due_ms / 1000 for due_ms in due if due_ms is not None]
+        return min(soon)
+
+    @contextlib.contextmanager
+    def polling(self) -> Iterator[None]:
+        """For a ``with`` around a poll that waits in the loop: to its group a member is alive meanwhile."""
+        if self._member is None:
+            yield
+            return
+        self._member.begin_poll()
+        try:
+            yield
+        finally:
+            self._member.end_poll()
+
+    @property
+    def timeout_s(self) -> float:
+        return self._timeout_s
+
+    @property
+    def backoff_s(self) -> float:
+        return self._backoff_s
+
+    def _insist(self, call: Callable[[], R]) -> R:
+        return call()  # who tries again waits in the loop
+
+    def check_woken(self) -> None:
+        if self._is_woken:
+            self._raise_wakeup()
+
+    def leave_without_commit(self) -> None:
+        """What was handed out may not have been worked on."""
+        self._committing.is_auto = False
 
     def keep(self, records: list[Record]) -> None:
         """Records of an iteration: the position stays before those that were not handed out."""
@@ -98,7 +133,8 @@ class Consumer:
         self._pool = pool
         self._is_synced = broker.is_synced
         self._core = _Core(broker, _ready=_AnnouncingQueue(self._signal.fire), **options)
-        self._turn = asyncio.Lock()  # of calls that are in a thread
+        self._turn = asyncio.Lock()  # of calls in threads
+        self._busy: asyncio.Future[Any] | None = None
         self._is_polled = False
 
     def __repr__(self) -> str:
@@ -113,16 +149,40 @@ class Consumer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if kind is not None:
+            self._core.leave_without_commit()
         await self.close()
 
     async def _run(self, call: Callable[[], R]) -> R:
+        """The answer to a call that may wait for the device, repeated for a while where that may help."""
+        end = self._core.monotonic_s() + self._core.timeout_s
+        while True:
+            try:
+                return await self._run_once(call)
+            except OncelogError as error:
+                is_for_poll = isinstance(error, RebalanceInProgressError)
+                if not error.retriable or is_for_poll or self._core.monotonic_s() >= end:
+                    raise
+            with self._signal.announced() as waiter:
+                await waiter.wait(self._core.backoff_s)
+            self._core.check_woken()
+
+    async def _run_once(self, call: Callable[[], R]) -> R:
         if not self._is_synced:
             return call()
         async with self._turn:
-            return await self._pool.run(call)
+            await self._idle()
+            running = self._busy = self._pool.start(call)
+            return await finished(running)
+
+    async def _idle(self) -> None:
+        """Returns when no thread has the consumer, as one may that a cancelled task has left at work."""
+        if self._busy is not None and not self._busy.done():
+            await asyncio.wait([self._busy])
 
     async def close(self) -> None:
-        """Gives up the partitions; a poll that waits raises. Closing twice is harmless."""
+        """Commits, where that happens by itself, leaves the group and gives up the partitions; a poll that waits
+        raises. Leaving an ``async with`` block by an exception does not commit. Closing twice is harmless."""
         await self._run(self._core.close)
         self._signal.fire()
 
@@ -170,13 +230,11 @@ class Consumer:
         Between a look that has found something and the return nothing is awaited: so a cancellation comes before the
         records are taken, or not at all.
         """
-        with self._polling():
+        with self._polling(), self._core.polling():
             monotonic_s = self._core.monotonic_s
             end = None if timeout_ms is None else monotonic_s() + timeout_ms / 1000
             while True:
-                if self._turn.locked():  # a commit is in a thread, and the consumer with it
-                    async with self._turn:
-                        pass
+                await self._idle()
                 with self._signal.announced() as waiter:
                     found = look()
                     if len(found):
@@ -200,8 +258,20 @@ class Consumer:
         finally:
             self._is_polled = False
 
+    # ------------------------------------------------------------ what waits for the device, or for a transaction
+
+    commit = _awaited(BlockingConsumer.commit)
+    committed = _awaited(BlockingConsumer.committed)
+
     # ------------------------------------------------------------ what waits for nothing
 
+    subscribe = _at_once(BlockingConsumer.subscribe)
+    unsubscribe = _at_once(BlockingConsumer.unsubscribe)
+    subscription = _at_once(BlockingConsumer.subscription)
+    enforce_rebalance = _at_once(BlockingConsumer.enforce_rebalance)
+    group_metadata = _at_once(BlockingConsumer.group_metadata)
+    commit_async = _at_once(BlockingConsumer.commit_async)
+    seek_to_committed = _at_once(BlockingConsumer.seek_to_committed)
     wakeup = _at_once(BlockingConsumer.wakeup)
     assign = _at_once(BlockingConsumer.assign)
     unassign = _at_once(BlockingConsumer.unassign)

@@ -354,6 +354,14 @@ class InvalidRequestError(OncelogError):
     advice = "Change the arguments as the sentence says"
 
 
+class PolicyViolationError(OncelogError):
+    """What a topic's options do not allow."""
+
+    code = 44
+    remedy = Remedy.FIX
+    advice = "Change the option that the sentence names, if it may be"
+
+
 class OutOfOrderSequenceError(OncelogError):
     """A producer's batch does not follow the last one that the log has."""
 

@@ -29,6 +29,7 @@ from ..base.errors import (
     InvalidTxnStateError,
     NotLeaderOrFollowerError,
     OncelogError,
+    PolicyViolationError,
     UnknownLeaderEpochError,
     UnknownTopicOrPartitionError,
 )
@@ -508,8 +509,13 @@ class Broker(TransactionVerbs, GroupVerbs, ConfigVerbs):
 
     def delete_records(self, key: TopicPartition, before_offset: int) -> int:
         """Moves a log's start up; -1 is its end. Returns the new start."""
-        if self._topics.need(key.topic).is_internal:
+        topic = self._topics.need(key.topic)
+        if topic.is_internal:
             raise InvalidTopicError(f"{key.topic} is the broker's own, and so are its records")
+        if self._config_of(topic)["cleanup.policy"] == ("compact",):
+            raise PolicyViolationError(
+                f"records of {key.directory} cannot be deleted: its cleanup.policy is compact, without delete"
+            )
         return self.partition(key).delete_records(before_offset)
 
     def watch(self, keys: Iterable[TopicPartition], wake: Callable[[], None]) -> Watch:

@@ -26,7 +26,7 @@ from .admin_answers import (
     ConsumerGroupDescription,
     DeletedRecords,
     GroupLag,
-    GroupMember,
+    GroupMemberDescription,
     HangingTransaction,
     LogDirDescription,
     PreparedListing,
@@ -38,6 +38,7 @@ from .admin_arguments import (
     by_key,
     integer,
     keys_of,
+    list_of,
     mapping_of,
     name_of,
     names_of,
@@ -62,7 +63,7 @@ __all__ = [
     "ConsumerGroupDescription",
     "DeletedRecords",
     "GroupLag",
-    "GroupMember",
+    "GroupMemberDescription",
     "HangingTransaction",
     "LogDirDescription",
     "NewTopic",
@@ -91,12 +92,13 @@ class Admin(GroupAdmin, TransactionAdmin):
         self, new_topics: Iterable[NewTopic], *, validate_only: bool = False
     ) -> dict[str, TopicDescription | OncelogError]:
         """Makes topics, or with ``validate_only`` says whether they could be made."""
-        topics = list(new_topics)
+        topics = list_of(new_topics, "new topics")
         for topic in topics:
             if not isinstance(topic, NewTopic):
                 raise InvalidRequestError(f"a new topic is a NewTopic, not {topic!r}")
             integer(topic.partitions, "the number of partitions")
             integer(topic.replication_factor, "the replication factor")
+            names_of(mapping_of(topic.config or {}, "options"), "the name of an option")
         names_of((topic.name for topic in topics), "the name of a topic")
         return self._broker.create_topics(topics, validate_only=validate_only)
 
@@ -149,7 +151,7 @@ class Admin(GroupAdmin, TransactionAdmin):
 
     def increase_partitions(self, topic: str, to: int) -> None:
         """Gives a topic more partitions. Keys are spread anew: from then on a key may go elsewhere than before."""
-        answer_of(self.create_partitions({topic: to}), topic)
+        answer_of(self.create_partitions({name_of(topic, "the name of a topic"): to}), topic)
 
     def elect_leaders(
         self,
@@ -183,7 +185,7 @@ class Admin(GroupAdmin, TransactionAdmin):
     ) -> dict[ConfigResource, dict[str, ConfigEntry] | OncelogError]:
         """All options of topics or of the broker, their values and who set them."""
         answers: dict[ConfigResource, dict[str, ConfigEntry] | OncelogError] = {}
-        for resource in [self._resource(resource) for resource in resources]:
+        for resource in [self._resource(given) for given in list_of(resources, "resources")]:
             try:
                 if resource.kind == "topic":
                     values = self._broker.describe_configs(resource.name)
@@ -234,7 +236,7 @@ class Admin(GroupAdmin, TransactionAdmin):
 
     def alter_topic_config(self, topic: str, config: Mapping[str, object]) -> None:
         """Sets options of a topic; None takes one back to its default."""
-        resource = ConfigResource("topic", topic)
+        resource = ConfigResource("topic", name_of(topic, "the name of a topic"))
         answer_of(self.incremental_alter_configs({resource: _settings(config)}), resource)
 
     def alter_broker_config(self, config: Mapping[str, object]) -> None:
@@ -353,7 +355,7 @@ def _settings(config: Mapping[str, object]) -> list[ConfigChange]:
 
 
 def _changes_of(steps: Sequence[ConfigChange]) -> list[ConfigChange]:
-    for step in steps:
+    for step in list_of(steps, "changes"):
         if not isinstance(step, ConfigChange) or not isinstance(step.name, str):
             raise InvalidRequestError(
                 f"a change is a ConfigChange(name, operation, value), not {step!r}"

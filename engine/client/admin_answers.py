@@ -73,7 +73,7 @@ class LogDirDescription(NamedTuple):
         return sum(replica.size for replica in self.replicas.values())
 
 
-class GroupMember(NamedTuple):
+class GroupMemberDescription(NamedTuple):
     """A member of a group; topics and assignment are known while the group is stable."""
 
     member_id: str
@@ -107,7 +107,7 @@ class ConsumerGroupDescription(NamedTuple):
     partition_assignor: str
     generation: int
     leader: str | None
-    members: tuple[GroupMember, ...]
+    members: tuple[GroupMemberDescription, ...]
     lags: Mapping[TopicPartition, GroupLag]
 
     @property

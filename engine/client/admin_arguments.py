@@ -34,20 +34,27 @@ def name_of(given: object, what: str) -> str:
     return given
 
 
+def list_of(given: Iterable[Value], what: str) -> list[Value]:
+    """Several things. A text is none, as its letters would be taken for them, nor is one of a kind that is a tuple."""
+    if (
+        isinstance(given, (str, bytes))
+        or hasattr(given, "_fields")
+        or not isinstance(given, Iterable)
+    ):
+        raise InvalidRequestError(f"give a list of {what}: [{given!r}], not {given!r}")
+    return list(given)
+
+
 def names_of(given: Iterable[str], what: str) -> list[str]:
-    """Names, each once. A single text is refused, as its letters would be taken for names."""
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise InvalidRequestError(f"give a list: [{given!r}], not {given!r}")
-    names = [name_of(name, what) for name in given]
+    """Names, each once."""
+    names = [name_of(name, what) for name in list_of(given, "names")]
     _check_once(names)
     return names
 
 
 def keys_of(given: Iterable[tuple[str, int]]) -> list[TopicPartition]:
     """Partitions, each once; any (topic, number) will do."""
-    if not isinstance(given, Iterable):
-        raise InvalidRequestError(f"give a list of partitions, not {given!r}")
-    keys = [partition_key(key) for key in given]
+    keys = [partition_key(key) for key in list_of(given, "partitions")]
     _check_once(keys)
     return keys
 

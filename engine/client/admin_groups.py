@@ -36,7 +36,7 @@ from ..broker.offset_reset import (
     to_offset,
 )
 from ..partition.partition import Isolation
-from .admin_answers import ConsumerGroupDescription, GroupLag, GroupMember
+from .admin_answers import ConsumerGroupDescription, GroupLag, GroupMemberDescription
 from .admin_arguments import OFFSET_NAMES, answer_of, by_key, integer, keys_of, name_of, names_of
 from .committing import OffsetAndMetadata
 
@@ -301,14 +301,14 @@ def _chosen(given: Iterable[str], known: Sequence[str], what: str) -> list[str]:
     return names
 
 
-def _member(group: GroupDescription, member: MemberDescription) -> GroupMember:
+def _member(group: GroupDescription, member: MemberDescription) -> GroupMemberDescription:
     """What a member brought and got is in bytes that consumers alone are known to speak."""
     topics: tuple[str, ...] = ()
     assignment: tuple[TopicPartition, ...] = ()
     if group.protocol_type == PROTOCOL_TYPE:
         topics = decode_topics(member.metadata) if member.metadata else ()
         assignment = decode_assignment(member.assignment).partitions
-    return GroupMember(*member[:4], topics, assignment)
+    return GroupMemberDescription(*member[:4], topics, assignment)
 
 
 def _committed(

@@ -14,7 +14,7 @@ from ..broker.answers import ProducerDescription, TxnMarker
 from ..broker.txn_metadata import NEVER_MS, ONGOING, PREPARED
 from ..broker.txn_records import TransactionState
 from .admin_answers import HangingTransaction, PreparedListing
-from .admin_arguments import answer_of, integer, keys_of, name_of, names_of
+from .admin_arguments import answer_of, integer, keys_of, list_of, name_of, names_of
 from .subscription import partition_key
 
 if TYPE_CHECKING:
@@ -66,9 +66,11 @@ class TransactionAdmin:
                 )
         return self._broker.list_transactions(
             states=wanted,
-            producer_ids=[integer(number, "a producer id") for number in producer_ids],
+            producer_ids=[
+                integer(number, "a producer id") for number in list_of(producer_ids, "producer ids")
+            ],
             duration_ms_min=integer(duration_ms_min, "duration_ms_min"),
-            id_pattern=id_pattern,
+            id_pattern=None if id_pattern is None else name_of(id_pattern, "id_pattern"),
         )
 
     def describe_transactions(

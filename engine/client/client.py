@@ -211,7 +211,7 @@ class Log:
 
     def complete_transaction(self, transactional_id: str, *, commit: bool) -> None:
         """Ends a prepared transaction, whoever prepared it and whenever: the second phase of a two-phase commit."""
-        self.broker.complete_transaction(transactional_id, commit=commit)
+        self.admin().complete_transaction(transactional_id, commit=commit)
 
 
 def _started(name: str, target: Callable[[], None]) -> threading.Thread:

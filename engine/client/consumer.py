@@ -316,21 +316,21 @@ class Consumer(GroupCalls):
 
     def _is_awaited(self, end: float | None) -> bool:
         """Waits until something may be found; False when it is time to look around, or over."""
-        left = LOOK_AROUND_S
+        left = self._look_s()
         if end is not None:
             left = min(left, end - self._monotonic_s())
-        if self._held_since is not None:
-            left = min(left, self._held_since + self._wait_s - self._monotonic_s())
-        if self._member is not None:
-            for due_ms in (
-                self._member.retry_in_ms(),
-                self._committing.retry_in_ms(self._subscription),
-            ):
-                left = left if due_ms is None else min(left, due_ms / 1000)
         is_awaited = left > 0 and self._subscription.wait(left)
         if self._is_woken:
             self._raise_wakeup()
         return is_awaited
+
+    def _look_s(self) -> float:
+        """How soon there may be something to do that wakes nobody."""
+        left = LOOK_AROUND_S
+        if self._held_since is not None:
+            left = min(left, self._held_since + self._wait_s - self._monotonic_s())
+        due_ms = self._group_due_ms()
+        return left if due_ms is None else min(left, due_ms / 1000)
 
     def _raise_wakeup(self) -> None:
         self._is_woken = False

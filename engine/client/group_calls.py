@@ -214,6 +214,13 @@ class GroupCalls(abc.ABC):
                 self._group.step(self)
             self._committing.position(self._subscription)
 
+    def _group_due_ms(self) -> int | None:
+        """When to go on with something of the group that no answer will announce."""
+        if self._member is None:
+            return None
+        due = [self._member.retry_in_ms(), self._committing.retry_in_ms(self._subscription)]
+        return min((ms for ms in due if ms is not None), default=None)
+
     def _is_gone(self, partition: AssignedPartition, error: OncelogError) -> bool:
         """A deleted topic of a group: a rebalance will take its partitions away, and nobody need be told."""
         if self._group is None or not self._is_subscribed:

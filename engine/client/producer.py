@@ -230,7 +230,7 @@ class Producer(Accumulator):
         if log is None or log.is_closed:
             log = partition.log = self._broker.partition(partition.key)
         limit: int = log.options.max_message_bytes
-        return limit if limit > BATCH_BYTES_MIN else BATCH_BYTES_MIN
+        return max(limit, BATCH_BYTES_MIN)
 
     def _send_now(self, partition: PartitionIntake) -> None:
         assert isinstance(partition, PartitionQueue)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Callable, Iterable, Mapping
 
-    from .transaction_manager import Identity, TransactionManager
+    from .transaction_manager import TransactionManager
 
 FOREVER: Final = float("inf")
 # A wait looks again after this long: another thread may have met an error that is retried by whoever waits.
@@ -43,13 +43,10 @@ class PartitionQueue(PartitionIntake):
     """One partition's batches between send and acknowledgement, and its place in the producer's sequence."""
 
     __slots__ = (
-        "identity",
         "in_flight",
-        "is_uncertain",
         "key",
         "lock",
         "log",
-        "retry_at",
         "settling",
     )
 
@@ -59,10 +56,7 @@ class PartitionQueue(PartitionIntake):
         self.lock = threading.Lock()  # held by who drains
         self.settling = threading.Lock()  # held by who waits for the device
         self.in_flight: deque[tuple[Batch, Any]] = deque()  # in the log, not acknowledged
-        self.identity: Identity | None = None
         self.log: Any = None  # the broker's partition, for what batches may hold
-        self.retry_at = 0.0
-        self.is_uncertain = False  # an attempt at the first batch may have taken effect
 
 
 def _queue(partition: PartitionIntake) -> PartitionQueue:
@@ -306,8 +300,13 @@ class Sender:
                 self._give_up(queue, batch, refusal)
                 return True
         try:
-            if not queue.is_uncertain:  # else the very same bytes: only so can the log tell a repetition
-                self._seal(queue, batch)
+            if (
+                not queue.is_uncertain
+            ):  # else the very same bytes: only so can the log tell a repetition
+                identity = transactions.identity
+                if identity[0] < 0:
+                    identity = transactions.need_identity()
+                self._intake.seal(batch, identity, self.attributes, self.compress)
             if self._is_transactional:
                 transactions.join(queue.key)
                 produced = self._broker.produce(queue.key, batch, **self._in_transaction)
@@ -330,23 +329,8 @@ class Sender:
                 queue.in_flight.append((batch, produced))
         return True
 
-    def _seal(self, queue: PartitionQueue, batch: Batch) -> None:
-        """Makes it a record batch of this producer, in sequence."""
-        identity = self._transactions.identity
-        producer_id, epoch = identity
-        if producer_id < 0:
-            identity = producer_id, epoch = self._transactions.need_identity()
-        if queue.identity is not identity:
-            if queue.identity != identity:
-                queue.next_sequence = 0
-            queue.identity = identity
-        sequence = queue.next_sequence if producer_id >= 0 else -1
-        batch.seal(producer_id, epoch, sequence, self.attributes, self.compress)
-
     def _sent(self, queue: PartitionQueue, batch: Batch) -> None:
         self._intake.note_sent(batch)
-        queue.retry_at = 0.0
-        queue.is_uncertain = False
         if self._is_transactional:
             self._transactions.batch_sent(queue.key)
 

@@ -82,7 +82,9 @@ def admit(data: Buffer, options: PartitionOptions, origin: Origin, now_ms: int) 
             latest = now_ms + options.timestamp_after_max_ms
             if latest > TIME_MAX:
                 latest = TIME_MAX
-    if options.compression is None and not options.uses_log_append_time:
+    if (
+        not options.compression and not options.uses_log_append_time
+    ):  # the producer's codec, or none
         # Nearly always one plain batch that all is well with: one call says so, and all else is looked at closely.
         only = check_one(data, options.max_message_bytes, is_client, key_needed, earliest, latest)
         if only is not None:

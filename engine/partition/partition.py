@@ -196,7 +196,7 @@ class Partition(OpenedPartition):
         if not log.segments:
             return start
         end = log.end_offset
-        return end if end > start else start
+        return max(end, start)
 
     @property
     def high_watermark(self) -> int:
@@ -276,7 +276,7 @@ class Partition(OpenedPartition):
                 if judged is not None:
                     repeated = state.repeated(judged, batches)
                     return self._repeated(repeated, batches, log_append_time_ms)
-            base_offset = self.log_end_offset
+            base_offset = state.next_offset  # the log's end, once the state is loaded
             stamp(data, batches, base_offset, leader_epoch)
             try:
                 if leader_epoch != self.epochs.latest:

@@ -115,6 +115,11 @@ class Attributes(enum.IntFlag):
     DELETE_HORIZON = 0x40
 
 
+MARKER_ATTRIBUTES: Final = int(Attributes.TRANSACTIONAL | Attributes.CONTROL)
+MARKER_KEY: Final = struct.Struct(">hh")  # version, type
+MARKER_VALUE: Final = struct.Struct(">hi")  # version, coordinator epoch
+
+
 class ControlType(enum.IntEnum):
     """Types of control records. Only the first two occur in data partitions."""
 
@@ -214,14 +219,14 @@ def encode_marker(
         raise ValueError(f"a transaction ends with ABORT or COMMIT, not {kind.name}")
     encoder = Encoder(
         one_batch=True,
-        attributes=Attributes.TRANSACTIONAL | Attributes.CONTROL,
+        attributes=MARKER_ATTRIBUTES,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_offset=base_offset,
         partition_leader_epoch=partition_leader_epoch,
         timestamp_ms=timestamp_ms,
     )
-    encoder.add([struct.pack(">hh", 0, kind)], [struct.pack(">hi", 0, coordinator_epoch)])
+    encoder.add([MARKER_KEY.pack(0, kind)], [MARKER_VALUE.pack(0, coordinator_epoch)])
     return encoder.finish()
 
 

@@ -17,6 +17,7 @@ from oncelog.base.errors import (
     InvalidTopicError,
     OffsetOutOfRangeError,
     OncelogError,
+    PolicyViolationError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
@@ -146,7 +147,7 @@ def test_arguments_of_the_wrong_shape_are_refused_before_anything_is_done(desk: 
     admin = desk.admin
     any_: Any = admin
     for call, sentence in (
-        (lambda: admin.delete_topics("orders"), r"give a list: \['orders'\]"),
+        (lambda: admin.delete_topics("orders"), r"give a list of names: \['orders'\]"),
         (lambda: any_.delete_topics(5), "give a list"),
         (lambda: any_.delete_topics(["orders", 5]), "the name of a topic is a text, not 5"),
         (lambda: admin.delete_topics(["side", "orders", "side"]), "'side' is given twice"),
@@ -158,6 +159,11 @@ def test_arguments_of_the_wrong_shape_are_refused_before_anything_is_done(desk: 
         (lambda: any_.create_partitions(["side"]), "give a dict of topics"),
         (lambda: any_.elect_leaders(["orders"]), r"\(topic, number\)"),
         (lambda: any_.elect_leaders(5), "give a list of partitions"),
+        (lambda: any_.elect_leaders(ORDERS), r"give a list of partitions: \[TopicPartition"),
+        (lambda: any_.create_topics(NewTopic("a")), r"give a list of new topics: \[NewTopic"),
+        (lambda: any_.create_topics([NewTopic("a", 1, 1, 5)]), "give a dict of options, not 5"),
+        (lambda: any_.create_topic("a", config={5: 1}), "the name of an option is a text, not 5"),
+        (lambda: any_.increase_partitions([], 3), r"the name of a topic is a text, not \[\]"),
         (lambda: admin.elect_leaders([ORDERS], election_type="fair"), "preferred or unclean"),
         (lambda: any_.delete_records({ORDERS: 0, SIDE: "1"}), "an offset is an integer, not '1'"),
         (lambda: admin.delete_records({ORDERS: -2}), "an offset is at least -1, not -2"),
@@ -332,6 +338,16 @@ def test_broker_options_that_cannot_be_altered_are_refused_all_or_none(desk: Des
     assert admin.describe_broker_config() == before
 
 
+def test_what_another_version_has_altered_is_passed_over_with_a_word(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with opened(tmp_path) as broker:
+        broker._metadata.put({"broker_config": {"no.such": 1, "log.retention.ms": 5}})
+    with opened(tmp_path) as broker:
+        assert Admin(broker).describe_broker_config()["log.retention.ms"].value == 5
+    assert "no.such=1 was set by another version" in caplog.text
+
+
 def test_a_list_of_the_broker_is_appended_to(desk: Desk) -> None:
     broker = ConfigResource("broker")
     step = ConfigChange("log.cleanup.policy", "append", "compact")
@@ -351,6 +367,9 @@ def test_resources_and_changes_of_the_wrong_shape_are_refused(desk: Desk) -> Non
         (lambda: any_.describe_configs([("broker", "99")]), "node 1, not '99'"),
         (lambda: any_.incremental_alter_configs([orders]), "give a dict of resources"),
         (lambda: any_.incremental_alter_configs({orders: [good, ("a", "b")]}), "a ConfigChange"),
+        (lambda: any_.incremental_alter_configs({orders: good}), "give a list of changes"),
+        (lambda: any_.describe_configs(orders), "give a list of resources"),
+        (lambda: any_.alter_topic_config([], {}), r"the name of a topic is a text, not \[\]"),
         (lambda: any_.alter_topic_config("orders", ["retention.ms"]), "give a dict of options"),
     ):
         with pytest.raises(InvalidRequestError, match=sentence):
@@ -413,6 +432,17 @@ def test_records_are_deleted_below_an_offset(desk: Desk) -> None:
     assert isinstance(answers[NOWHERE], UnknownTopicOrPartitionError)
     assert admin.list_offset(*SIDE, "earliest").offset == 2
     assert admin.delete_records_before(*ORDERS, 1) == 3
+
+
+def test_records_of_a_compacted_topic_are_deleted_only_if_its_policy_says_so(desk: Desk) -> None:
+    admin = desk.admin
+    desk.append(ORDERS, 5)
+    admin.alter_topic_config("orders", {"cleanup.policy": "compact"})
+    with pytest.raises(PolicyViolationError, match=r"orders-0 cannot be deleted.*is compact"):
+        admin.delete_records_before(*ORDERS, 3)
+    assert admin.list_offset(*ORDERS, "earliest").offset == 0
+    admin.alter_topic_config("orders", {"cleanup.policy": "compact,delete"})
+    assert admin.delete_records_before(*ORDERS, 3) == 3
 
 
 def test_sizes_of_partitions_are_those_of_their_logs(desk: Desk, tmp_path: Path) -> None:

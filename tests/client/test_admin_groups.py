@@ -221,7 +221,7 @@ def test_groups_without_members_are_deleted_with_their_offsets(desk: Desk) -> No
     desk.commit("idle", {IN1: 2})
     assert desk.committed("idle") == {IN1: 2}
     desk.admin.delete_consumer_group("idle")
-    with pytest.raises(InvalidRequestError, match=r"give a list: \['busy'\]"):
+    with pytest.raises(InvalidRequestError, match=r"give a list of names: \['busy'\]"):
         desk.admin.delete_consumer_groups("busy")
 
 
@@ -484,7 +484,7 @@ def test_a_group_that_became_active_after_the_plan_is_not_reset_nor_are_others(d
         ({"from_csv": "other-group,in,0,5\n"}, InvalidRequestError, "no lines for group 'g'"),
         ({"from_csv": "in,0,5\nin,7,5\n"}, UnknownTopicOrPartitionError, "0 to 1, not 7"),
         ({"from_csv": "in,0,5", "topics": ["in"]}, InvalidRequestError, "leave topics out"),
-        ({"to": "latest", "topics": "in"}, InvalidRequestError, r"give a list: \['in'\]"),
+        ({"to": "latest", "topics": "in"}, InvalidRequestError, r"give a list of names: \['in'\]"),
         ({"to": "latest", "topics": ["in", "no"]}, UnknownTopicOrPartitionError, "'no'"),
         ({"to": "latest", "topics": ["in:0,7"]}, UnknownTopicOrPartitionError, "0 to 1, not 7"),
         ({"to": "latest", "topics": ["in:a"]}, InvalidRequestError, "'a' is no partition"),

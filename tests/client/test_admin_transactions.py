@@ -119,7 +119,9 @@ def test_transactions_are_listed_by_state_producer_duration_and_pattern(desk: De
         ({"states": ["ongoing"]}, "no transaction state 'ongoing', only Empty, Ongoing"),
         ({"states": "Ongoing"}, "give a list"),
         ({"producer_ids": ["1"]}, "a producer id is an integer, not '1'"),
+        ({"producer_ids": 1}, "give a list of producer ids"),
         ({"duration_ms_min": "1"}, "duration_ms_min is an integer"),
+        ({"id_pattern": b"busy"}, "id_pattern is a text"),
     ):
         with pytest.raises(InvalidRequestError, match=sentence):
             names(**filters)

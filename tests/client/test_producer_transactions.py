@@ -40,7 +40,7 @@ from oncelog.client.producer import PreparedTransaction, Producer
 from oncelog.client.transaction_manager import State
 from oncelog.segment.names import TopicPartition
 
-from ..broker.brokers import UNCOMMITTED, opened, values_of
+from ..broker.brokers import UNCOMMITTED, ManualClock, opened, values_of
 from .planned_broker import PlannedBroker
 
 if TYPE_CHECKING:
@@ -449,11 +449,13 @@ def test_a_commit_after_the_timeout_says_that_the_producer_is_fenced(
     broker: PlannedBroker, version: int
 ) -> None:
     """Goal: the error's flags say what is so: nothing can be aborted any more, the producer is done."""
-    producer = ready(broker, version, transaction_timeout_ms=1)
+    producer = ready(broker, version, transaction_timeout_ms=1000)
     producer.begin_transaction()
     producer.send("orders", b"late").result()
-    while broker.broker.transactions.abort_timed_out() == 0:
-        pass
+    clock = broker.broker.now_ms
+    assert isinstance(clock, ManualClock)
+    clock.advance(1001)
+    assert broker.broker.transactions.abort_timed_out() == 1
     with pytest.raises((ProducerFencedError, InvalidProducerEpochError)) as caught:
         producer.commit_transaction()
     assert caught.value.fatal

@@ -66,9 +66,9 @@ def test_a_transaction_runs_out_of_time_within_advance(log: ScratchLog, clock: M
     producer.begin_transaction()
     producer.send("orders", b"late").result()
     clock.advance(59_999)
-    assert [listing.state for listing in log.broker.list_transactions()] == ["Ongoing"]
+    assert [listing.state.label for listing in log.broker.list_transactions()] == ["Ongoing"]
     clock.advance(11_000)  # and the interval at which the broker looks
-    assert [listing.state for listing in log.broker.list_transactions()] == ["CompleteAbort"]
+    assert [listing.state.label for listing in log.broker.list_transactions()] == ["CompleteAbort"]
     with pytest.raises(ProducerFencedError):
         producer.commit_transaction()
 
@@ -143,7 +143,7 @@ def test_a_coordinator_that_stays_busy_is_given_up_when_max_block_is_skipped(
     waiting = pool.submit(producer.init_transactions)
     until_waiting()
     clock.advance(HOUR_MS)
-    with pytest.raises(RequestTimedOutError, match="max.block.ms"):
+    with pytest.raises(RequestTimedOutError, match=r"max\.block\.ms"):
         waiting.result(20)
 
 
@@ -153,14 +153,20 @@ def test_a_wait_for_memory_ends_when_max_block_is_skipped(
     """Method: the broker fails, so that what was sent keeps its memory."""
     log.faults.next("produce", RequestTimedOutError, times=1_000_000)
     producer = log.producer(
-        buffer_memory=4096, batch_size=4096, linger_ms=0, max_block_ms=HOUR_MS, retry_backoff_ms=10
+        buffer_memory=4096,
+        batch_size=4096,
+        linger_ms=0,
+        max_block_ms=HOUR_MS,
+        retry_backoff_ms=HOUR_MS,
+        retry_backoff_max_ms=HOUR_MS,
+        delivery_timeout_ms=4 * HOUR_MS,
     )
     producer.send("orders", b"a")
     waiting = pool.submit(producer.send, "orders", b"b")
     until_waiting()
     clock.advance(HOUR_MS)
-    with pytest.raises((BufferExhaustedError, RequestTimedOutError)):
-        waiting.result(20).result(20_000)
+    with pytest.raises(BufferExhaustedError):
+        waiting.result(20)
     log.faults.clear()
     producer.close(0)
 
