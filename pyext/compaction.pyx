@@ -204,9 +204,9 @@ cdef class LogFilter:
         if producers.dtype != PRODUCER_DTYPE:
             raise TypeError(f"rows of type {PRODUCER_DTYPE} are needed, not {producers.dtype}")
         ordered = producers[np.argsort(producers["producer_id"])]
-        self._producer_ids = np.ascontiguousarray(ordered["producer_id"])
-        self._producer_ends = np.ascontiguousarray(ordered["last_offset"])
-        self._producer_epochs = np.ascontiguousarray(ordered["producer_epoch"])
+        self._producer_ids = ordered["producer_id"].copy()
+        self._producer_ends = ordered["last_offset"].copy()
+        self._producer_epochs = ordered["producer_epoch"].copy()
 
     def __dealloc__(self):
         ol_txn_watch_free(self._watch)
