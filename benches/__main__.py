@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 QUESTIONS: Final = (
     *("encode", "decode", "scan", "codecs", "crc"),
     *("append", "fetch", "txn_index", "recovery", "open", "sequence"),
-    *("send", "poll", "ack", "commit"),
+    *("send", "poll", "ack", "commit", "groups"),
 )
 LATEST: Final = Path(__file__).with_name("results") / "latest.json"
 

@@ -58,6 +58,10 @@ class Mock:
         if self.producer.flush(FLUSH_SECONDS):
             raise AssertionError("the mock cluster did not take everything")
 
+    def partition(self, offset: int) -> Any:
+        """The topic's one partition, at an offset."""
+        return self._kafka.TopicPartition(TOPIC, 0, offset)
+
     def consumer(self) -> Any:
         """A consumer at the start of the topic that fetches as much ahead as it may."""
         (broker,) = self.producer.list_topics(timeout=FLUSH_SECONDS).brokers.values()
@@ -71,7 +75,7 @@ class Mock:
                 "log_level": 0,
             }
         )
-        consumer.assign([self._kafka.TopicPartition(TOPIC, 0, 0)])
+        consumer.assign([self.partition(0)])
         return consumer
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from .._native import accumulator
-    from .._native.accumulator import RecordMetadata
+    from .._native.accumulator import Batch, RecordMetadata
     from ..broker.broker import Broker
     from ..client import producer as blocking
     from ..client.producer import RecordRange
@@ -56,10 +56,17 @@ class _Core(BlockingProducer):
         super().__init__(broker, **options)
         self._transactions.max_block_s = 0.0  # who waits for it is in the loop
 
-    def give_bytes(self, count: int) -> None:
-        """Every batch that is done gives its memory back: what all wait for who wait here."""
-        super().give_bytes(count)
+    def complete(
+        self,
+        batch: Batch,
+        base_offset: int,
+        log_append_time_ms: int,
+        error: Exception | None = None,
+    ) -> bool:
+        """A batch is done, and has given its memory back: what all wait for who wait here."""
+        is_first = super().complete(batch, base_offset, log_append_time_ms, error)
         self._on_done()
+        return is_first
 
     def push(self) -> None:
         """Sends what lingers, without waiting for it."""
@@ -310,7 +317,7 @@ class Producer:
             end = self._monotonic_s() + self._max_block_s
             while True:
                 if is_flushed:
-                    await self.flush(round((end - self._monotonic_s()) * 1000))
+                    await self._flush_transaction(end - self._monotonic_s())
                 try:
                     return await self._run(name, call)
                 except RequestTimedOutError as error:
@@ -319,6 +326,14 @@ class Producer:
                     if not is_busy or self._monotonic_s() >= end:
                         raise
                 await asyncio.sleep(RETRY_S)
+
+    async def _flush_transaction(self, timeout_s: float) -> None:
+        """Sends what is left; raises why a batch was given up meanwhile."""
+        before = self.state
+        await self.flush(max(round(timeout_s * 1000), 0))
+        error = self._core.first_error
+        if self.state is not before and error is not None:
+            raise error
 
     async def _run(self, name: str, call: Callable[[], R]) -> R:
         if not self._is_synced:

@@ -10,6 +10,7 @@ Crash        topics and epochs are replayed from the metadata log, transactions 
 from __future__ import annotations
 
 import base64
+import contextlib
 import logging
 import os
 import struct
@@ -278,7 +279,8 @@ class Broker(TransactionVerbs, GroupVerbs, ConfigVerbs):
         return self._topics.names()
 
     def partition_count(self, topic: str) -> int:
-        return self._topics.need(topic).partition_count
+        count = self._topics.counts.get(topic)
+        return self._topics.need(topic).partition_count if count is None else count
 
     def partition(self, key: TopicPartition) -> Partition:
         """A partition that is here, opened when it is first asked for."""
@@ -342,16 +344,20 @@ class Broker(TransactionVerbs, GroupVerbs, ConfigVerbs):
         return answers
 
     def delete_topics(self, names: Iterable[str]) -> dict[str, OncelogError | None]:
-        """Removes topics with all their records. Readers that have them mapped go on."""
+        """Removes topics with all their records. Readers that have them mapped go on.
+
+        A removal that failed half way is completed by the same call, or when the directory is next opened.
+        """
         answers: dict[str, OncelogError | None] = {}
         for name in names:
             try:
                 with self._lock:
                     self.check_open()
-                    topic = self._topics.need(name)
+                    topic = self._topics.half_removed(name) or self._topics.need(name)
                     if topic.is_internal:
                         raise InvalidTopicError(f"{name} is the broker's own and stays")
-                    self._topics.put([topic._replace(is_deleting=True)])
+                    if not topic.is_deleting:
+                        self._topics.put([topic._replace(is_deleting=True)])
                     self._remove(topic)
                 self.groups.on_topic_deleted(name)
                 answers[name] = None
@@ -360,12 +366,13 @@ class Broker(TransactionVerbs, GroupVerbs, ConfigVerbs):
         return answers
 
     def _remove(self, topic: Topic) -> None:
-        for number in topic.partitions:
-            key = TopicPartition(topic.name, number)
-            with self.compactor.paused(key):
+        keys = [TopicPartition(topic.name, number) for number in topic.partitions]
+        with contextlib.ExitStack() as stack:
+            for key in keys:
+                stack.enter_context(self.compactor.paused(key))
                 self._open.pop(key, None)
-                if key in self._data:
-                    self._data.delete(key)
+            self._data.delete(*keys)
+            for key in keys:
                 self.compactor.forget(key)
         self._options.pop(topic.name, None)
         self._topics.forget(topic.name)
@@ -543,7 +550,11 @@ class Broker(TransactionVerbs, GroupVerbs, ConfigVerbs):
             if topic is None or not topic.is_config_known:
                 continue
             options = retention_options(self._config_of(topic))
-            removed += apply_retention(self.partition(key), options, self.now_ms())
+            try:
+                removed += apply_retention(self.partition(key), options, self.now_ms())
+            except OncelogError as error:  # of this one; the others must not fill the disk for it
+                self.check_open()
+                logger.warning("%s: cannot remove what is no longer kept: %s", key.directory, error)
         return removed
 
     def compact(self) -> bool:
@@ -558,7 +569,11 @@ class Broker(TransactionVerbs, GroupVerbs, ConfigVerbs):
             if key.topic == TRANSACTION_STATE and is_stuck:
                 continue  # see below
             if options is not None:
-                candidates.append(Candidate(self.partition(key), options))
+                try:
+                    candidates.append(Candidate(self.partition(key), options))
+                except OncelogError as error:  # the others are compacted all the same
+                    self.check_open()
+                    logger.debug("%s: cannot be compacted: %s", key.directory, error)
         now_ms = self.now_ms()
         log = self.compactor.filthiest(candidates, now_ms)
         if log is None:

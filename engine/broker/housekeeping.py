@@ -7,15 +7,17 @@ with has passed.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ..base.errors import ClosedError, OncelogError
+from ..base.errors import OncelogError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
+    from ..partition.partition import Partition
     from .broker import Broker
 
 logger = logging.getLogger("oncelog.broker")
@@ -89,31 +91,42 @@ class Housekeeping:
                 job.due_ms = now_ms + job.interval_ms
                 try:
                     job.run()
-                except ClosedError:
+                except OncelogError as error:
                     if self._broker.is_closed:
                         break
-                    raise
-                except OncelogError as error:
                     logger.warning("cannot %s: %s", job.name, error)
         due_ms = max(0, min(job.due_ms for job in self._jobs) - self._broker.now_ms())
         return min(due_ms, self._broker.groups.tick())
 
     def _expire_producers(self) -> None:
         for partition in self._broker.opened():
-            if not partition.is_offline:
-                partition.expire_producers(self._broker.now_ms())
+            if not partition.is_offline and not partition.is_closed:
+                with _for_others_to_go_on(partition):
+                    partition.expire_producers(self._broker.now_ms())
 
     def _checkpoint(self) -> None:
         """Brings sealed segments to the device, so that a crash leaves little to prove, and writes how far it is."""
-        changed = False
+        now: dict[object, tuple[int, int, int]] = {}
         for partition in self._broker.opened():
             if partition.is_offline or partition.is_closed:
                 continue
-            if partition.recovery_point < partition.log.active.base_offset:
-                partition.sync()
-            now = (partition.recovery_point, partition.log_start_offset, partition.high_watermark)
-            if self._checkpointed.get(partition.key) != now:
-                self._checkpointed[partition.key] = now
-                changed = True
-        if changed:
+            with _for_others_to_go_on(partition):
+                if partition.recovery_point < partition.log.active.base_offset:
+                    partition.sync()
+            now[partition.key] = (
+                partition.recovery_point,
+                partition.log_start_offset,
+                partition.high_watermark,
+            )
+        if now != self._checkpointed:
             self._broker.checkpoint()
+            self._checkpointed = now
+
+
+@contextlib.contextmanager
+def _for_others_to_go_on(partition: Partition) -> Iterator[None]:
+    """What fails on one partition, or because its topic was deleted meanwhile, is no reason to skip the rest."""
+    try:
+        yield
+    except OncelogError as error:
+        logger.warning("%s: %s", partition.key.directory, error)

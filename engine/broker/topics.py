@@ -94,6 +94,16 @@ class Topics:
             for name, fact in metadata.facts.items()
             if name.startswith(PREFIX)
         }
+        # The partitions of topics that are there, for producers, who ask with every batch.
+        self.counts: dict[str, int] = {}
+        for topic in self._known.values():
+            self._count(topic)
+
+    def _count(self, topic: Topic) -> None:
+        if topic.is_deleting:
+            self.counts.pop(topic.name, None)
+        else:
+            self.counts[topic.name] = topic.partition_count
 
     def names(self) -> list[str]:
         return sorted(name for name, topic in self._known.items() if not topic.is_deleting)
@@ -114,6 +124,11 @@ class Topics:
     def deleting(self) -> list[Topic]:
         """Topics whose removal was begun and not completed."""
         return [topic for topic in self._known.values() if topic.is_deleting]
+
+    def half_removed(self, name: str) -> Topic | None:
+        """The topic of that name, if its removal was begun and not completed."""
+        topic = self._known.get(name)
+        return topic if topic is not None and topic.is_deleting else None
 
     # ------------------------------------------------------------ changes
 
@@ -144,11 +159,13 @@ class Topics:
         self._metadata.put({PREFIX + topic.name: _fact(topic) for topic in topics})
         for topic in topics:
             self._known[topic.name] = topic
+            self._count(topic)
 
     def forget(self, name: str) -> None:
         """The end of a removal."""
         self._metadata.put({PREFIX + name: None})
         del self._known[name]
+        self.counts.pop(name, None)
 
     def check_count(self, topic: Topic, count: int) -> Topic:
         """The topic with more partitions; raises where they would not be more."""

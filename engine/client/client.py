@@ -8,7 +8,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 from ..base.clock import is_moved_by_hand, now_ms, when_moved
-from ..base.errors import ClosedError, OncelogError
+from ..base.errors import OncelogError
 from ..broker.broker import Broker
 from ..broker.topics import NewTopic
 from ..segment.names import TopicPartition
@@ -111,9 +111,9 @@ class Log:
         while not self._stopping.wait(min(wait_ms, TICK_MS_MAX) / 1000):
             try:
                 wait_ms = self.broker.tick()
-            except ClosedError:
-                return
             except Exception:
+                if self.broker.is_closed:
+                    return
                 logger.exception("housekeeping failed, and will be tried again")
                 wait_ms = TICK_MS_MAX
 
@@ -133,9 +133,9 @@ class Log:
             try:
                 while not self._stopping.is_set() and self.broker.compact():
                     pass
-            except ClosedError:
-                return
             except OncelogError as error:
+                if self.broker.is_closed:
+                    return
                 logger.warning("cannot compact: %s", error)
             except Exception:
                 logger.exception("compaction failed, and will be tried again")

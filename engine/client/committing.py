@@ -198,6 +198,10 @@ class Committing:
             return max(self._fetch_at_ms - self._now_ms(), 0)
         return None
 
+    def back_off(self) -> None:
+        """Asks for no committed offsets for a moment."""
+        self._fetch_at_ms = self._now_ms() + self._backoff_ms
+
     def position(self, subscription: Subscription) -> None:
         """Partitions that wait for it start at what is committed, or else where the reset policy says.
 
@@ -214,7 +218,7 @@ class Committing:
             if isinstance(value, OncelogError):
                 if not value.retriable:
                     raise value
-                self._fetch_at_ms = self._now_ms() + self._backoff_ms
+                self.back_off()
             elif value is None:
                 partition.let_go()
             else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import collections
 import queue
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from ..base.clock import monotonic_of, when_moved
 from ..base.config import CONSUMER, read_options
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ..segment.names import TopicPartition
     from .arrow import RecordBatch
     from .fetching import AssignedPartition
-    from .subscription import Pair, ReadyQueue
+    from .subscription import Pair
 
 __all__ = ["Consumer", "ConsumerGroupMetadata", "OffsetAndMetadata", "OffsetAndTimestamp"]
 
@@ -68,9 +68,7 @@ class Consumer(GroupCalls):
     passed since the first of them was found; records of a batch that was begun are never held back.
     """
 
-    def __init__(
-        self, broker: Broker, *, _ready: ReadyQueue | None = None, **options: object
-    ) -> None:
+    def __init__(self, broker: Broker, *, _ready: Any = None, **options: object) -> None:
         chosen = read_options(CONSUMER, options)
         self._broker = broker
         self._born = forks()

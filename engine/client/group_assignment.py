@@ -218,6 +218,7 @@ class GroupAssignment:
         """After a rebalance: takes what is new; in the cooperative way gives up what is not there any more."""
         wanted = dict.fromkeys(assigned)
         self._is_prepared = False
+        self.look_soon()  # what is meant may have changed since it was asked for
         owned = self._subscription.keys
         revoked = owned.difference(wanted)
         try:

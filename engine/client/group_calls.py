@@ -228,6 +228,8 @@ class GroupCalls(abc.ABC):
         if not isinstance(error, UnknownTopicOrPartitionError):
             return False
         partition.hold()
+        self._subscription.may_hold = True
+        self._committing.back_off()
         self._group.look_soon()
         return True
 

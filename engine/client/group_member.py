@@ -199,7 +199,9 @@ class GroupMember:
                 self._has_news = False
                 self._beat()
             if self._error is not None:
-                error, self._error = self._error, None
+                error = self._error
+                if not isinstance(error, FencedInstanceIdError):  # or it would fence its heir next
+                    self._error = None
                 raise error
 
     def leave(self, why: str) -> None:
@@ -212,6 +214,7 @@ class GroupMember:
                 except OncelogError as error:
                     logger.debug("group %r: cannot leave: %s", self.group_id, error)
             self._reset()
+            self._error = None
 
     # ------------------------------------------------------------ heartbeats
 
@@ -400,7 +403,7 @@ class GroupMember:
                 elif isinstance(
                     error, (UnknownMemberIdError, IllegalGenerationError, FencedInstanceIdError)
                 ):
-                    self._reset(keeps_id=isinstance(error, IllegalGenerationError))
+                    self._refused(error)
 
     def _reset(self, *, keeps_id: bool = False) -> None:
         """No member any more: what it had is lost, and the next poll joins anew."""

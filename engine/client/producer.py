@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from .._native.accumulator import PartitionIntake
     from ..broker.broker import Broker
+    from ..partition.partition import Partition
     from ..segment.batch import ArrowData
     from .arrow import RecordBatch
 
@@ -214,9 +215,12 @@ class Producer(Accumulator):
                 return  # the record may go elsewhere now
         if self._broker.partition_count(topic.topic) > len(topic.partitions):
             self._grow(topic)
-        limit, topic_limit = self._batch_bytes, self._topic_bytes(partition)
-        if topic_limit < limit:
-            limit = topic_limit
+        log = partition.log
+        if log is None or log.is_closed:
+            log = self._log_of(partition)
+        limit = self._batch_bytes
+        if log.options.max_message_bytes < limit:
+            limit = self._topic_bytes(partition)
         if count > limit:
             reserved = count
         elif limit > self._buffer_bytes:
@@ -225,11 +229,14 @@ class Producer(Accumulator):
             reserved = limit
         self._sender.open_batch(partition, limit, reserved)
 
+    def _log_of(self, partition: PartitionQueue) -> Partition:
+        """Where a partition's batches go, whose options tell how large they may be; its own key is found fastest."""
+        log = partition.log = self._broker.partition(partition.key)
+        partition.key = log.key
+        return log
+
     def _topic_bytes(self, partition: PartitionQueue) -> int:
-        log = partition.log
-        if log is None or log.is_closed:
-            log = partition.log = self._broker.partition(partition.key)
-        limit: int = log.options.max_message_bytes
+        limit: int = self._log_of(partition).options.max_message_bytes
         return max(limit, BATCH_BYTES_MIN)
 
     def _send_now(self, partition: PartitionIntake) -> None:

@@ -197,7 +197,7 @@ class Sender:
         """Waits for a batch. Who waits works: it is sent, or sent again, by this thread."""
         queue = batch.target
         assert isinstance(queue, PartitionQueue)
-        while not batch.is_done:
+        while True:
             if batch.is_open:
                 self._intake.close_batch(queue)
             try:
@@ -208,15 +208,14 @@ class Sender:
                 self._leave(queue)
                 raise
             if batch.is_done:
-                break
+                return True
             pause = LOOK_AGAIN_S
             if queue.retry_at:
                 pause = min(pause, max(queue.retry_at - self.monotonic_s(), 0.0))
             if self._wait_until(lambda: batch.is_done, deadline, pause):
-                break
+                return True
             if self.monotonic_s() >= deadline:
                 return False
-        return True
 
     def flush(self, timeout_ms: int | None = None) -> None:
         """Sends everything and returns when all of it is done and its callbacks have been called."""
@@ -300,9 +299,8 @@ class Sender:
                 self._give_up(queue, batch, refusal)
                 return True
         try:
-            if (
-                not queue.is_uncertain
-            ):  # else the very same bytes: only so can the log tell a repetition
+            # Where an attempt may have taken effect, the very same bytes: only so can the log tell a repetition.
+            if not queue.is_uncertain:
                 identity = transactions.identity
                 if identity[0] < 0:
                     identity = transactions.need_identity()
@@ -323,8 +321,9 @@ class Sender:
             self._give_up(queue, batch, error)
         else:
             self._sent(queue, batch)
-            if produced.pending is None:
-                self._complete(batch, produced.base_offset, produced.log_append_time_ms, None)
+            base_offset, _, log_append_time_ms, _, pending = produced
+            if pending is None:
+                self._complete(batch, base_offset, log_append_time_ms, None)
             else:
                 queue.in_flight.append((batch, produced))
         return True

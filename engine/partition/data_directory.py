@@ -87,6 +87,7 @@ class DataDirectory:
         self._published: Published | None = None  # the writer's
         self._live: PublishedView | None = None  # a reader's, while there is a writer
         self._seen: tuple[object, ...] = ()
+        self._gone: list[str] = []  # out of sight, and to be removed
         self._lock_descriptor = -1
         self._is_closed = False
         if disk is None and not exists(self.path):
@@ -239,36 +240,44 @@ class DataDirectory:
                 raise KafkaStorageError(f"{directory}: {error}") from error
             return self.get(key)
 
-    def delete(self, key: TopicPartition) -> None:
-        """Removes a partition for good: out of sight first, as Kafka does, so that a crash leaves all of it or none.
+    def delete(self, *keys: TopicPartition) -> None:
+        """Removes partitions for good: out of sight first, as Kafka does, so that a crash leaves all of one or none.
 
         Readers in any process go on with what they have mapped. What could not be removed goes when the directory
-        is next opened.
+        is next opened, or with the next call: after an error the same call goes on, and skips those that are gone.
         """
         self._check_writable()
         with self._lock:
             assert self._disk is not None
-            directory = self._directories[key]
-            gone = self._file(_deleted_name(key))
-            rename = functools.partial(self._disk.rename, directory, gone)
             try:
-                partition = self._open.get(key)
-                if partition is None:
-                    rename()
-                else:
-                    partition.remove_from(rename)
+                for key in keys:
+                    if key in self._directories:
+                        self._put_out_of_sight(key)
                 self._disk.sync_directory(self.path)
-                if self._published is not None:
-                    self._published.give_back(key.directory)
-                with self._writing:
-                    del self._directories[key]
-                    self._open.pop(key, None)
-                    for offsets in (self._recovery_points, self._starts, self._watermarks):
-                        offsets.pop(key, None)
-                self._remove_all(gone)
+                while self._gone:
+                    self._remove_all(self._gone[-1])
+                    self._gone.pop()
                 self._write_checkpoints()
             except OSError as error:
-                raise KafkaStorageError(f"{directory}: {error}") from error
+                raise KafkaStorageError(f"{self.path}: {error}") from error
+
+    def _put_out_of_sight(self, key: TopicPartition) -> None:
+        assert self._disk is not None
+        gone = self._file(_deleted_name(key))
+        rename = functools.partial(self._disk.rename, self._directories[key], gone)
+        partition = self._open.get(key)
+        if partition is None:
+            rename()
+        else:
+            partition.remove_from(rename)
+        self._gone.append(gone)
+        if self._published is not None:
+            self._published.give_back(key.directory)
+        with self._writing:
+            del self._directories[key]
+            self._open.pop(key, None)
+            for offsets in (self._recovery_points, self._starts, self._watermarks):
+                offsets.pop(key, None)
 
     def _remove_all(self, directory: str) -> None:
         assert self._disk is not None

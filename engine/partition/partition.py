@@ -28,6 +28,7 @@ from ..base.errors import (
     OncelogError,
     TruncatedBatchError,
     UnexpectedAppendOffsetError,
+    UnknownTopicOrPartitionError,
 )
 from ..log.swap import to_swap
 from ..segment.batch import scan_prefix
@@ -111,6 +112,7 @@ class Partition(OpenedPartition):
         self._save_recovery_point = save_recovery_point
         self._offline: BaseException | None = None
         self.is_closed = False
+        self._is_deleted = False
         self._writable_in = -1 if disk is None else self._born  # which forks() may write; -1: none
         self._state_loaded = False
         self._stable = 0  # published after each write, once the state is loaded
@@ -380,6 +382,8 @@ class Partition(OpenedPartition):
     def _check_writable(self) -> None:
         if self._writable_in == forks():
             return
+        if self._is_deleted:  # whoever found it just before its topic went hears what all others do
+            raise UnknownTopicOrPartitionError(f"{self.key.directory} was deleted")
         if self.is_closed:
             raise ClosedError(f"{self.key.directory} is closed")
         if self._disk is None:
@@ -570,14 +574,18 @@ class Partition(OpenedPartition):
 
     def remove_from(self, rename: Callable[[], None]) -> None:
         """Gives the partition up, to be removed; ``rename`` takes its files out of sight. Readers that have it open
-        in this process go on with what is mapped."""
+        in this process go on with what is mapped; those that wait are woken, as nothing more will come."""
         with self.lock:
             self._check_writable()
             with self._going_offline():
                 for segment in self.log.segments:
                     segment.detach()
                 rename()
+            self._is_deleted = True
             self._set_closed()
+            self._slot = self._take_slot = None  # it is another's next: a sync under way must not write it
+            for watcher in self.watchers:
+                watcher()
 
     def abandon(self) -> None:
         """Closes the files without a word, as a crash would; the next opening recovers."""

@@ -154,7 +154,10 @@ class FaultyBroker:
 
 
 class FetchingBroker(FaultyBroker):
-    """The same for a consumer, which reads from the logs themselves: each look into one is a fetch."""
+    """The same for the consumers of a log, which read from the logs themselves: each look into one is a fetch.
+
+    So is the look with which a second consumer is assigned what another one reads already.
+    """
 
     def __init__(self, broker: Broker, faults: Faults) -> None:
         super().__init__(broker, faults)

@@ -63,6 +63,8 @@ class ManualClock:
                     call()
 
     def subscribe(self, call: Callable[[], None]) -> None:
-        """Calls a bound method after each move, as long as its object lives."""
+        """Calls a bound method after each move, as long as its object lives; once, however often it subscribes."""
         with self._moving:
-            self._subscribers.append(weakref.WeakMethod(call))
+            subscriber = weakref.WeakMethod(call)
+            if subscriber not in self._subscribers:  # a log that is opened again
+                self._subscribers.append(subscriber)

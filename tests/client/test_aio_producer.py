@@ -1,5 +1,8 @@
 """Tasks that write: many share a producer, acknowledgements are awaited, and what is cancelled is resumed."""
 
+# A record that nobody waits for is sent all the same.
+# mypy: disable-error-code="unused-awaitable"
+
 from __future__ import annotations
 
 import asyncio
@@ -129,14 +132,16 @@ def test_retries_do_not_stop_the_loop(log: ScratchLog) -> None:
                 ticks += 1
                 await asyncio.sleep(0.005)
 
-        async with oncelog.aio.over(log) as shared:
-            async with shared.producer(retry_backoff_ms=50, linger_ms=0) as producer:
-                log.faults.next("produce", RequestTimedOutError, times=3)
-                ticker = asyncio.create_task(tick())
-                delivery = await producer.send("orders", b"late")
-                await producer.flush()
-                assert (await delivery).offset == 0
-                ticker.cancel()
+        async with (
+            oncelog.aio.over(log) as shared,
+            shared.producer(retry_backoff_ms=50, linger_ms=0) as producer,
+        ):
+            log.faults.next("produce", RequestTimedOutError, times=3)
+            ticker = asyncio.create_task(tick())
+            delivery = await producer.send("orders", b"late")
+            await producer.flush()
+            assert (await delivery).offset == 0
+            ticker.cancel()
         assert ticks > 5
 
     run(work())
@@ -155,11 +160,11 @@ def test_send_waits_for_room_in_the_loop(log: ScratchLog) -> None:
         }
         async with oncelog.aio.over(log) as shared, shared.producer(**options) as producer:
             log.faults.next("produce", NotCoordinatorError, times=1_000_000)
-            sent = []
+            sent: list[oncelog.aio.Delivery] = []
 
             async def fill() -> None:
-                for number in range(20):
-                    sent.append(await producer.send("orders", b"%04d" % number * 500))
+                while len(sent) < 20:
+                    sent.append(await producer.send("orders", b"%04d" % len(sent) * 500))
 
             filling = asyncio.create_task(fill())
             await asyncio.sleep(0.1)
@@ -193,17 +198,23 @@ def test_send_gives_up_when_no_room_comes(log: ScratchLog) -> None:
 
 def test_a_transaction_commits_or_aborts_with_its_block(log: ScratchLog) -> None:
     async def work() -> None:
-        async with oncelog.aio.over(log) as shared:
-            async with shared.producer(transactional_id="t") as producer:
+        async with (
+            oncelog.aio.over(log) as shared,
+            shared.producer(transactional_id="t") as producer,
+        ):
+            async with producer.transaction():
+                await producer.send("orders", b"committed")
+            assert values(log) == [b"committed"]
+
+            async def fail() -> None:
                 async with producer.transaction():
-                    await producer.send("orders", b"committed")
-                assert values(log) == [b"committed"]
-                with pytest.raises(ValueError, match="no"):
-                    async with producer.transaction():
-                        await producer.send("orders", b"aborted")
-                        await producer.flush()
-                        raise ValueError("no")
-                assert producer.state is State.READY
+                    await producer.send("orders", b"aborted")
+                    await producer.flush()
+                    raise ValueError("no")
+
+            with pytest.raises(ValueError, match="no"):
+                await fail()
+            assert producer.state is State.READY
         assert values(log) == [b"committed"]
 
     run(work())
@@ -211,9 +222,12 @@ def test_a_transaction_commits_or_aborts_with_its_block(log: ScratchLog) -> None
 
 def test_tasks_may_share_a_transaction(log: ScratchLog) -> None:
     async def work() -> None:
-        async with oncelog.aio.over(log) as shared:
-            async with shared.producer(transactional_id="t") as producer, producer.transaction():
-                await asyncio.gather(*(producer.send("orders", b"%d" % n) for n in range(100)))
+        async with (
+            oncelog.aio.over(log) as shared,
+            shared.producer(transactional_id="t") as producer,
+            producer.transaction(),
+        ):
+            await asyncio.gather(*(producer.send("orders", b"%d" % n) for n in range(100)))
 
     run(work())
     assert len(values(log)) == 100
@@ -221,22 +235,24 @@ def test_tasks_may_share_a_transaction(log: ScratchLog) -> None:
 
 def test_a_block_that_is_cancelled_aborts(log: ScratchLog) -> None:
     async def work() -> None:
-        async with oncelog.aio.over(log) as shared:
-            async with shared.producer(transactional_id="t") as producer:
+        async with (
+            oncelog.aio.over(log) as shared,
+            shared.producer(transactional_id="t") as producer,
+        ):
 
-                async def block() -> None:
-                    async with producer.transaction():
-                        await (await producer.send("orders", b"never"))
-                        await asyncio.sleep(LIMIT_S)
-
-                task = asyncio.create_task(block())
-                await asyncio.sleep(0.05)
-                task.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await task
-                assert producer.state is State.READY
+            async def block() -> None:
                 async with producer.transaction():
-                    await producer.send("orders", b"next")
+                    await (await producer.send("orders", b"never"))
+                    await asyncio.sleep(LIMIT_S)
+
+            task = asyncio.create_task(block())
+            await asyncio.sleep(0.05)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert producer.state is State.READY
+            async with producer.transaction():
+                await producer.send("orders", b"next")
         assert values(log) == [b"next"]
 
     run(work())
@@ -248,20 +264,22 @@ def test_a_cancelled_commit_is_resumed_by_the_same_call(log: ScratchLog, turns: 
     Method: cancel after a number of turns of the loop; where it was too late, there is nothing to resume."""
 
     async def work() -> None:
-        async with oncelog.aio.over(log) as shared:
-            async with shared.producer(transactional_id="t") as producer:
-                await producer.begin_transaction()
-                await producer.send("orders", b"once")
-                commit = asyncio.create_task(producer.commit_transaction())
-                for _ in range(turns):
-                    await asyncio.sleep(0)
-                if commit.cancel():
-                    with pytest.raises(asyncio.CancelledError):
-                        await commit
-                    await producer.commit_transaction()
-                assert values(log) == [b"once"]
-                async with producer.transaction():
-                    await producer.send("orders", b"twice")
+        async with (
+            oncelog.aio.over(log) as shared,
+            shared.producer(transactional_id="t") as producer,
+        ):
+            await producer.begin_transaction()
+            await producer.send("orders", b"once")
+            commit = asyncio.create_task(producer.commit_transaction())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            if commit.cancel():
+                with pytest.raises(asyncio.CancelledError):
+                    await commit
+                await producer.commit_transaction()
+            assert values(log) == [b"once"]
+            async with producer.transaction():
+                await producer.send("orders", b"twice")
         assert values(log) == [b"once", b"twice"]
 
     run(work())
@@ -277,13 +295,15 @@ def test_a_busy_coordinator_is_waited_for_in_the_loop(log: ScratchLog) -> None:
                 ticks += 1
                 await asyncio.sleep(0.005)
 
-        async with oncelog.aio.over(log) as shared:
-            async with shared.producer(transactional_id="t") as producer:
-                ticker = asyncio.create_task(tick())
-                async with producer.transaction():
-                    await producer.send("orders", b"a")
-                    log.faults.next("end_txn", ConcurrentTransactionsError, times=4)
-                ticker.cancel()
+        async with (
+            oncelog.aio.over(log) as shared,
+            shared.producer(transactional_id="t") as producer,
+        ):
+            ticker = asyncio.create_task(tick())
+            async with producer.transaction():
+                await producer.send("orders", b"a")
+                log.faults.next("end_txn", ConcurrentTransactionsError, times=4)
+            ticker.cancel()
         assert ticks > 5
 
     run(work())
@@ -292,17 +312,19 @@ def test_a_busy_coordinator_is_waited_for_in_the_loop(log: ScratchLog) -> None:
 
 def test_a_coordinator_that_stays_busy_is_given_up_and_the_call_resumed(log: ScratchLog) -> None:
     async def work() -> None:
-        async with oncelog.aio.over(log) as shared:
-            async with shared.producer(transactional_id="t", max_block_ms=50) as producer:
-                await producer.begin_transaction()
-                await producer.send("orders", b"a")
-                log.faults.next("end_txn", ConcurrentTransactionsError, times=1_000_000)
-                with pytest.raises(RequestTimedOutError):
-                    await producer.commit_transaction()
-                with pytest.raises(IllegalStateError, match="call it again"):
-                    await producer.abort_transaction()
-                log.faults.clear()
+        async with (
+            oncelog.aio.over(log) as shared,
+            shared.producer(transactional_id="t", max_block_ms=50) as producer,
+        ):
+            await producer.begin_transaction()
+            await producer.send("orders", b"a")
+            log.faults.next("end_txn", ConcurrentTransactionsError, times=1_000_000)
+            with pytest.raises(RequestTimedOutError):
                 await producer.commit_transaction()
+            with pytest.raises(IllegalStateError, match="call it again"):
+                await producer.abort_transaction()
+            log.faults.clear()
+            await producer.commit_transaction()
 
     run(work())
     assert values(log) == [b"a"]
@@ -313,12 +335,16 @@ def test_a_fenced_producer_is_closed_by_its_block(log: ScratchLog) -> None:
         async with oncelog.aio.over(log) as shared:
             old = shared.producer(transactional_id="t")
             await old.init_transactions()
-            with pytest.raises(ProducerFencedError):
+
+            async def overtaken() -> None:
                 async with old.transaction():
                     await old.send("orders", b"zombie")
                     await old.flush()
                     async with shared.producer(transactional_id="t") as new, new.transaction():
                         await new.send("orders", b"heir")
+
+            with pytest.raises(ProducerFencedError):
+                await overtaken()
             with pytest.raises(OncelogError):
                 await old.begin_transaction()
 

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
 
 import pytest
 
 from oncelog.base.errors import OffsetOutOfRangeError
-from oncelog.log.log import LogOptions
+from oncelog.log.log import Log, LogOptions
 from oncelog.segment.batch import encode
+from oncelog.segment.segment import SegmentOptions
 from tests.partition.logs import NOW, Writer, open_partition, options, read, values
+
+if TYPE_CHECKING:
+    from oncelog._native.segment import Batches
 
 
 def bases(partition: object) -> list[int]:
@@ -151,4 +157,39 @@ def test_descriptors_of_sealed_segments_do_not_pile_up(tmp_path: Path) -> None:
     assert [segment for segment in partition.log.segments if segment._descriptor >= 0] == [
         partition.log.active
     ]
+    directory.close()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_is_allowed_without_a_look_is_what_a_look_would_allow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Goal: the permission to grow, by which most appends are let through, is never out of date.
+    Method: batches of random sizes and times, other options now and then; each answer beside that of a close look."""
+    random = Random(seed)
+    answers: list[tuple[bool, bool]] = []
+    ask = Log.must_roll
+
+    def asked(log: Log, batches: Batches, now_ms: int) -> bool:
+        looked = log._is_full(log.active, batches, now_ms)
+        answers.append((ask(log, batches, now_ms), looked))
+        return looked
+
+    monkeypatch.setattr(Log, "must_roll", asked)
+    directory, partition = open_partition(tmp_path, options(segment_bytes=4000))
+    for turn in range(400):
+        if turn % 60 == 59:
+            segment = SegmentOptions(
+                segment_bytes=random.choice([2500, 4000, 20_000]),
+                segment_index_bytes=random.choice([48, 1 << 20]),
+                index_interval_bytes=random.choice([0, 300, 4096]),
+            )
+            age = random.choice([50, 10_000])
+            partition.reconfigure(
+                partition.options._replace(log=LogOptions(segment=segment, segment_ms=age))
+            )
+        batch = encode([bytes(random.randrange(400))], timestamp_ms=NOW + random.randrange(200))
+        partition.append_as_leader(bytearray(batch), leader_epoch=0, now_ms=NOW + turn)
+    assert all(answer == looked for answer, looked in answers)
+    assert sum(looked for _, looked in answers) == len(partition.log.segments) - 1 > 10
     directory.close()

@@ -54,6 +54,19 @@ def found(index: TxnIndexFile) -> list[tuple[int, ...]]:
     return [row.tolist() for row in index.collect(0, 2**62)[0]]
 
 
+def test_an_index_that_grows_over_pages_shows_every_entry_at_once(path: Path) -> None:
+    """Goal: what was appended is found by the next lookup, also right before and behind the end of a page."""
+    index, disk = opened(path), Disk()
+    txns = [(number, 2 * number, 2 * number + 1, 2 * number + 2) for number in range(400)]
+    for count, txn in enumerate(txns, 1):
+        index.append(disk, rows([txn]))
+        assert found(index)[-1] == txn
+        assert len(index) == count
+    assert found(index) == txns
+    index.close()
+    assert path.read_bytes() == file_bytes(txns)
+
+
 def test_entries_are_written_as_kafka_writes_them(path: Path) -> None:
     """Goal: version int16, producer id, first, last and last stable offset int64, big-endian; wide values."""
     txn = (0x0102030405060708, 0x1112131415161718, 0x3132333435363738, 0x2122232425262728)

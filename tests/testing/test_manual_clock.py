@@ -15,6 +15,7 @@ import oncelog
 from oncelog.base.errors import (
     BufferExhaustedError,
     ConcurrentTransactionsError,
+    OncelogError,
     ProducerFencedError,
     RequestTimedOutError,
 )
@@ -23,6 +24,8 @@ from oncelog.testing import ManualClock, ScratchLog
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from oncelog.client.consumer import Consumer
 
 HOUR_MS = 3_600_000
 
@@ -45,9 +48,9 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield pool
 
 
-def until_waiting(count: int = 0) -> None:
+def until_waiting() -> None:
     """Gives another thread the time to go to sleep; too little makes a test weaker, not wrong."""
-    time.sleep(0.05 + count)
+    time.sleep(0.05)
 
 
 def test_records_carry_the_time_of_the_clock(log: ScratchLog, clock: ManualClock) -> None:
@@ -169,6 +172,64 @@ def test_a_wait_for_memory_ends_when_max_block_is_skipped(
         waiting.result(20)
     log.faults.clear()
     producer.close(0)
+
+
+def joined(log: ScratchLog, count: int) -> list[Consumer]:
+    """Members of one group that share two partitions, as far as these go."""
+    log.create_topic("shared", partitions=2)
+    members = [log.consumer(group_id="g", client_id=f"member{number}") for number in range(count)]
+    for member in members:
+        member.subscribe(["shared"])
+    while sum(len(member.assignment()) for member in members) < 2 or not all(
+        member.assignment() for member in members
+    ):
+        for member in members:
+            member.poll(10)
+    return members
+
+
+def test_a_leap_does_not_throw_members_out_that_are_alive(
+    log: ScratchLog, clock: ManualClock
+) -> None:
+    """Goal: a session time-out that is leapt over counts for the dead alone."""
+    members = joined(log, 2)
+    clock.advance(200_000)  # four sessions
+    (group,) = log.broker.describe_groups(["g"]).values()
+    assert not isinstance(group, OncelogError)
+    assert len(group.members) == 2
+    assert [len(member.assignment()) for member in members] == [1, 1]
+
+
+def test_a_member_that_is_not_heard_dies_and_the_rest_take_over(
+    log: ScratchLog, clock: ManualClock
+) -> None:
+    """Method: the heartbeats of one member get lost."""
+    first, second = joined(log, 2)
+    mute = first.group_metadata().member_id
+    log.faults.next(
+        "heartbeat",
+        RequestTimedOutError,
+        times=1_000_000,
+        when=lambda _group, member_id, *_, **__: member_id == mute,
+    )
+    clock.advance(60_000)
+    while len(second.assignment()) < 2:
+        second.poll(10)
+    log.faults.clear()
+
+
+def test_a_log_that_was_opened_again_lives_by_the_same_clock(
+    log: ScratchLog, clock: ManualClock
+) -> None:
+    """Goal: one life, one round of housekeeping for each move."""
+    for _ in range(3):
+        log.kill()
+        log.reopen()
+    ticks = []
+    tick = log.broker.housekeeping.tick
+    log.broker.housekeeping.tick = lambda: ticks.append(clock()) or tick()  # type: ignore[method-assign, func-returns-value]
+    clock.advance(1)
+    assert ticks == [clock()]
 
 
 def test_time_does_not_move_back(clock: ManualClock) -> None:

@@ -1,0 +1,151 @@
+"""What do groups cost?
+Times    "commit": a synchronous commit of one offset. "rebalance": who reads what, for 100 members and 1,000 partitions.
+         "load": a million committed offsets, 1,000 to a batch, read again at start.
+Excludes opening, writing the offsets.
+Anchor   for "commit" confluent-kafka's synchronous commit to its mock cluster; for "rebalance" the same with a tenth of
+         the partitions, ten times; for "load" a decode of the same bytes into columns.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from oncelog.broker.assignors import ASSIGNORS, MemberSubscription
+from oncelog.broker.group_answers import OffsetCommit
+from oncelog.broker.topics import CONSUMER_OFFSETS
+from oncelog.segment.batch import decode
+from oncelog.segment.names import TopicPartition
+
+from .bench_send import TOPIC, Log
+from .client_peers import Mock, confluent
+from .harness import Case, Contestant, Role, Unit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pytest_benchmark.fixture import BenchmarkFixture
+
+    from .harness import Settings
+
+COMMITS: Final = 50
+OFFSETS: Final = 1_000_000
+PER_COMMIT: Final = 1_000
+TENTH: Final = "a tenth, ten times"
+DECODE: Final = "decode alone"
+
+
+def _commits(count: int) -> Contestant:
+    log = Log("groups")
+    consumer = log.log.consumer(group_id="g", enable_auto_commit=False)
+    consumer.assign([(TOPIC, 0)])
+    offsets = {TopicPartition(TOPIC, 0): 0}
+
+    def call(log: Log = log) -> int:
+        for _ in range(count):
+            consumer.commit(offsets)
+        return count
+
+    return Contestant("oncelog", Role.OURS, call, reveal=call)
+
+
+def _their_commits(count: int) -> Callable[[Mock], Callable[[], object]]:
+    def made(mock: Mock) -> Callable[[], object]:
+        mock.produce([b"v"])
+        consumer = mock.consumer()
+        offsets = [mock.partition(0)]
+
+        def call() -> int:
+            for _ in range(count):
+                consumer.commit(offsets=offsets, asynchronous=False)
+            return count
+
+        return call
+
+    return made
+
+
+def _members(count: int) -> dict[str, MemberSubscription]:
+    return {f"member-{number:05d}": MemberSubscription((TOPIC,)) for number in range(count)}
+
+
+def _rebalance(name: str, members: int, partitions: int) -> list[Contestant]:
+    assign = ASSIGNORS[name]
+    all_of, few = _members(members), _members(max(members // 10, 1))
+
+    def whole() -> int:
+        return sum(len(given) for given in assign(all_of, {TOPIC: partitions}).values())
+
+    def parts() -> int:
+        return sum(
+            len(given)
+            for _ in range(10)
+            for given in assign(few, {TOPIC: partitions // 10}).values()
+        )
+
+    return [
+        Contestant("oncelog", Role.OURS, whole, reveal=whole),
+        Contestant(TENTH, Role.LIMIT, parts, reveal=parts),
+    ]
+
+
+def _load(count: int) -> list[Contestant]:
+    """The offsets' topic read again by the coordinator, and its bytes by the decoder."""
+    log = Log("offsets")
+    groups = log.log.broker.groups
+    per_commit = min(PER_COMMIT, count)
+    for first in range(0, count, per_commit):
+        offsets = {
+            TopicPartition(TOPIC, number): OffsetCommit(number)
+            for number in range(first, first + per_commit)
+        }
+        groups.offset_commit("g", offsets)
+    key = TopicPartition(CONSUMER_OFFSETS, groups.offsets_partition("g").partition)
+    partition = log.log.broker.partition(key)
+
+    def load() -> int:
+        groups.load()
+        return len(groups.offset_fetch("g", [TopicPartition(TOPIC, count - 1)]))
+
+    def read(log: Log = log) -> int:
+        for segment in partition.log.segments:
+            for rows in segment.rows():
+                for _ in decode(segment.view(), rows):
+                    pass
+        return 1
+
+    return [
+        Contestant("oncelog", Role.OURS, load, reveal=load),
+        Contestant(DECODE, Role.LIMIT, read, reveal=read),
+    ]
+
+
+def cases(settings: Settings) -> Iterator[Case]:
+    count = 2 if settings.quick else COMMITS
+    yield Case(
+        "groups.commit",
+        "synchronous commits of one offset",
+        Unit.NS_PER_RECORD,
+        count,
+        [_commits(count), confluent(settings, _their_commits(count))],
+    )
+    members, partitions = (10, 100) if settings.quick else (100, 1_000)
+    for name in ("range", "cooperative-sticky"):
+        yield Case(
+            f"groups.rebalance.{name}",
+            f"{name} assignment of {partitions:,} partitions to {members} members",
+            Unit.NS_PER_RECORD,
+            partitions,
+            _rebalance(name, members, partitions),
+        )
+    offsets = 100 if settings.quick else OFFSETS
+    yield Case(
+        "groups.load",
+        f"load {offsets:,} committed offsets",
+        Unit.NS_PER_RECORD,
+        offsets,
+        _load(offsets),
+    )
+
+
+def test_groups(benchmark: BenchmarkFixture, contestant: Contestant) -> None:
+    benchmark(contestant.function())

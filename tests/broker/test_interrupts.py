@@ -1,0 +1,139 @@
+"""A person presses Ctrl-C in the middle of a verb: at no line does that leave a lock held or an id that nobody can use.
+
+Method: a trace raises KeyboardInterrupt at the first line of the broker's code, then at the second, and so on, until a
+call gets through. After each one another producer takes the id over, commits, and a reader gets past everything.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from oncelog.partition.group_commit import GroupCommit
+
+from .brokers import ORDERS, VerbProducer, opened
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+    from types import FrameType
+
+CODE = (
+    "txn_coordinator.py",
+    "txn_markers.py",
+    "txn_metadata.py",
+    "txn_states.py",
+    "transaction_verbs.py",
+    "group_commit.py",
+)
+
+
+def interrupted(call: Callable[[], object], at: int, files: tuple[str, ...] = CODE) -> bool:
+    """Calls, and interrupts at a line of some files by its number in the order of execution; False if it got through."""
+    left = at
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal left
+        if not frame.f_code.co_filename.endswith(files):
+            return None
+        if event == "line":
+            left -= 1
+            if left < 0:
+                raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        call()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(None)
+    return False
+
+
+def within(seconds: float, call: Callable[[], object]) -> None:
+    """Calls in a thread of its own, and fails if it hangs."""
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            call()
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    assert not thread.is_alive(), "it hangs"
+    if errors:
+        raise errors[0]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("verb", ["init", "send", "commit", "abort"])
+def test_an_interrupted_verb_leaves_the_id_usable(tmp_path: Path, verb: str, version: int) -> None:
+    with opened(tmp_path, topics={"orders": 1}) as broker:
+        for at in range(1000):
+            name = f"{verb}-{at}"
+            producer = VerbProducer(broker, name, version)
+            producer.send(ORDERS, b"a")
+            if verb == "send":
+                producer.commit()
+
+            def call(producer: VerbProducer = producer, name: str = name) -> None:
+                if verb == "init":
+                    VerbProducer(broker, name, version)
+                elif verb == "send":
+                    producer.send(ORDERS, b"b")
+                else:
+                    producer.end(committed=verb == "commit")
+
+            was_interrupted = interrupted(call, at)
+
+            def go_on(name: str = name) -> None:
+                broker.transactions.retry_markers()
+                after = VerbProducer(broker, name, version)
+                after.send(ORDERS, b"c")
+                after.commit()
+
+            within(5, go_on)
+            partition = broker.partition(ORDERS)
+            assert partition.last_stable_offset == partition.log_end_offset, f"line {at}"
+            if not was_interrupted:
+                assert at > 10
+                return
+        pytest.fail("no call got through")
+
+
+def test_an_interrupted_first_send_still_times_out(tmp_path: Path) -> None:
+    """Goal: a transaction that was begun is on the list of those that time out, wherever its beginning was cut."""
+    with opened(tmp_path, topics={"orders": 1}) as broker:
+        for at in range(1000):
+            producer = VerbProducer(broker, f"t-{at}")
+            was_interrupted = interrupted(lambda p=producer: p.send(ORDERS, b"a"), at)  # type: ignore[misc]
+            within(5, lambda p=producer: p.send(ORDERS, b"a"))  # type: ignore[misc]
+            assert broker.transactions.knows(producer.producer_id), f"line {at}"
+            producer.commit()
+            if not was_interrupted:
+                return
+        pytest.fail("no call got through")
+
+
+def test_an_interrupted_wait_for_the_device_leaves_the_turn_to_the_next() -> None:
+    written = 0
+
+    def sync(_: int) -> int:
+        return written
+
+    commits = GroupCommit(sync)
+    for at in range(100):
+        written += 1
+        was_interrupted = interrupted(lambda: commits.reach(written), at, ("group_commit.py",))
+        within(5, lambda: commits.reach(written))
+        if not was_interrupted:
+            return
+    pytest.fail("no call got through")
