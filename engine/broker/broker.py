@@ -36,7 +36,7 @@ from ..base.errors import (
 )
 from ..partition.compaction import Candidate, Compactor
 from ..partition.data_directory import DataDirectory
-from ..partition.partition import Fetched, Isolation, Partition, PartitionOptions
+from ..partition.partition import Appended, Fetched, Isolation, Partition, PartitionOptions
 from ..partition.retention import apply_retention
 from ..segment.batch import Attributes
 from ..segment.names import TopicPartition
@@ -438,27 +438,32 @@ class Broker(TransactionVerbs, GroupVerbs, ConfigVerbs):
         if transactional_id is None:
             raise InvalidTxnStateError("a transactional batch was sent without a transactional id")
         producer_id, epoch = PRODUCER.unpack_from(view, PRODUCER_AT)
-        opened = partition.transaction_of(producer_id)
         bumps_epoch = version >= 2
         transactions = self.transactions
+
+        def append() -> Appended:
+            return partition.append_as_leader(
+                view,
+                leader_epoch=self.leader_epoch,
+                now_ms=self.now_ms(),
+                bumps_epoch=bumps_epoch,
+            )
+
+        # In version 2 the marker that ends a transaction bumps the epoch, so that the partition itself refuses what
+        # comes after. In version 1 it would begin a transaction that nobody ends: there the coordinator is asked.
+        opened = partition.transaction_of(producer_id) if bumps_epoch else None
         if opened is not None and opened[0] == epoch and producer_id not in transactions.kept:
-            appended = partition.append_as_leader(
-                view,
-                leader_epoch=self.leader_epoch,
-                now_ms=self.now_ms(),
-                bumps_epoch=bumps_epoch,
+            appended = append()
+        else:
+            appended = transactions.append(
+                transactional_id,
+                producer_id,
+                epoch,
+                partition.key,
+                append,
+                transaction_version=version,
             )
-            return Produced(*appended, None)
-        with transactions.appending(
-            transactional_id, producer_id, epoch, partition.key, transaction_version=version
-        ):
-            appended = partition.append_as_leader(
-                view,
-                leader_epoch=self.leader_epoch,
-                now_ms=self.now_ms(),
-                bumps_epoch=bumps_epoch,
-            )
-            return Produced(*appended, None)
+        return Produced(*appended, None)
 
     def fetch(
         self,

@@ -14,7 +14,6 @@ Group ids starting with ``__oncelog`` are the library's own: their offsets neith
 from __future__ import annotations
 
 import logging
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Final
 
 from ..base.errors import (
@@ -51,7 +50,6 @@ from .group_registry import GroupRegistry, check_reserved, offset_tombstones
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-    from contextlib import AbstractContextManager
 
     from .._native.offsets import CommittedOffset
     from .group_answers import Group, GroupDescription, GroupOptions, OffsetCommit
@@ -111,6 +109,7 @@ class GroupCoordinator:
                 with group.locked():
                     self._membership.shrink(group)
         self._is_loaded = True
+        self.tick()  # some cannot show up any more
 
     def close(self) -> None:
         """Whoever waits for a group is told that nobody coordinates it any more."""
@@ -361,30 +360,42 @@ class GroupCoordinator:
                 except StaleMemberEpochError as error:  # the older protocol's word for it
                     raise IllegalGenerationError(*error.args) from error
                 if records:
-                    with self._appending(
-                        transactional_id, producer_id, producer_epoch, group_id, transaction_version
-                    ):
-                        self._offsets.commit(
+                    self._append(
+                        transactional_id,
+                        producer_id,
+                        producer_epoch,
+                        group_id,
+                        transaction_version,
+                        lambda: self._offsets.commit(
                             group_id,
                             records,
                             producer_id=producer_id,
                             producer_epoch=producer_epoch,
                             bumps_epoch=transaction_version >= 2,
-                        )
+                        ),
+                    )
         finally:
             self._groups.forget_bare(group)
         return answers
 
-    def _appending(
-        self, transactional_id: str, producer_id: int, epoch: int, group_id: str, version: int
-    ) -> AbstractContextManager[object]:
+    def _append(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        group_id: str,
+        version: int,
+        append: Callable[[], object],
+    ) -> None:
         if self._transactions is None:
-            return nullcontext()
-        return self._transactions.appending(
+            append()
+            return
+        self._transactions.append(
             transactional_id,
             producer_id,
             epoch,
             self.offsets_partition(group_id),
+            append,
             transaction_version=version,
         )
 

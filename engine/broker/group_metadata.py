@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 Protocols = tuple[tuple[str, bytes], ...]
 NO_ASSIGNMENT: Final = b""
+IN_PROCESS: Final = "in-process"  # the host of a member that lives and dies with its broker
 
 
 class GroupState(enum.Enum):
@@ -106,7 +107,9 @@ class Member:
     session_deadline_ms: int = 0
     joining: Pending[JoinedGroup] | None = None
     syncing: Pending[SyncedGroup] | None = None
-    on_change: Callable[[], None] | None = None  # a member of this process need not be asked in vain
+    on_change: Callable[[], None] | None = (
+        None  # a member of this process need not be asked in vain
+    )
 
     def metadata(self, protocol: str | None) -> bytes:
         """What it says under a protocol."""
@@ -224,7 +227,8 @@ class GroupMetadata:
 
     @classmethod
     def of(cls, group_id: str, value: GroupValue, now_ms: int) -> GroupMetadata:
-        """The group that a record tells of. Its members have a whole session from now on to show up."""
+        """The group that a record tells of. Its members have a whole session from now on to show up, except those who
+        cannot, as they were of a process that is gone; a static one may come back as another."""
         group = cls(
             group_id,
             value.state_ms,
@@ -243,6 +247,8 @@ class GroupMetadata:
                 *row[:4], rebalance_ms, row.session_timeout_ms, protocols, row.assignment
             )
             member.session_deadline_ms = now_ms + row.session_timeout_ms
+            if row.client_host == IN_PROCESS and row.instance_id is None:
+                member.session_deadline_ms = now_ms
             group.add(member, value.protocol_type)
         group.leader = value.leader
         group.topics = group.subscribed_topics()

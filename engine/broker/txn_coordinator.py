@@ -5,9 +5,10 @@ Concurrency  any thread. A transaction's lock comes before a partition's. No loc
              markers are written: the move that is under way answers everybody else CONCURRENT_TRANSACTIONS.
 Crash        the state is a replay of __transaction_state. A decision that was logged is carried out at the next load;
              what was not logged has not happened.
-Durability   with "fsync" a call that gives out an epoch, or decides, returns when that is on the device: a commit
-             costs one fdatasync per partition for its data and one for the decision. Markers and the last record
-             follow from the decision and need none; nor does a partition that is added, as the decision names all.
+Durability   with "fsync" a call that gives out an epoch, or decides, returns when that is on the device: in version 2
+             a commit costs one fdatasync per partition for its data and one for the decision. Markers and the last
+             record follow from the decision and need none; nor does a partition that is added, as the decision names
+             all. Version 1 syncs markers and last record as well, since its epoch does not tell transactions apart.
 
 A call that ends a transaction logs the decision, writes the markers of all partitions that can be written, logs the
 completion and answers; so a reader opened next sees the outcome. Where a marker must wait, the answer is the same, as
@@ -17,7 +18,7 @@ nothing can change the decision, and ``retry_markers`` does the rest.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ..base.errors import (
     ConcurrentTransactionsError,
@@ -34,6 +35,7 @@ from .producer_ids import ProducerIdentity
 from .txn_markers import Completion, MarkerQueue, Markers
 from .txn_metadata import (
     DEAD,
+    DECIDED,
     NEVER_MS,
     NO_EPOCH,
     NO_PRODUCER_ID,
@@ -48,7 +50,6 @@ from .txn_states import TransactionDescription, TransactionListing, TransactionS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
-    from types import TracebackType
 
     from ..segment.names import TopicPartition
     from .producer_ids import ProducerIds
@@ -64,6 +65,8 @@ __all__ = [
 ]
 
 logger = logging.getLogger("oncelog.broker")
+
+Answer = TypeVar("Answer")
 
 
 class CoordinatorOptions(NamedTuple):
@@ -161,16 +164,26 @@ class TransactionCoordinator:
             metadata = self._states.ids.get(transactional_id) or self._create(
                 transactional_id, timeout_ms
             )
-            with metadata.lock:
-                if metadata.state is DEAD:
-                    continue  # it expired a moment ago, and a new one takes its place
-                metadata.check_init(producer_id, producer_epoch)
-                transition = self._prepare_init(
-                    metadata, timeout_ms, producer_id, producer_epoch, keep_prepared=keep_prepared
-                )
-            if transition.value.state is not PREPARE_ABORT:
-                return self._hand_out(metadata, transition)
-            if not self._carry_out(metadata, transition):
+            transition = None
+            try:
+                with metadata.lock:
+                    if metadata.state is DEAD:
+                        continue  # it expired a moment ago, and a new one takes its place
+                    metadata.check_init(producer_id, producer_epoch)
+                    transition = self._prepare_init(
+                        metadata,
+                        timeout_ms,
+                        producer_id,
+                        producer_epoch,
+                        keep_prepared=keep_prepared,
+                    )
+                if transition.value.state is not PREPARE_ABORT:
+                    return self._hand_out(metadata, transition)
+                is_complete = self._carry_out(metadata, transition)
+            except BaseException:
+                self._rescue(metadata, transition)
+                raise
+            if not is_complete:
                 raise ConcurrentTransactionsError(
                     f"transactional id {transactional_id!r}: its last transaction is being aborted"
                 )
@@ -274,31 +287,62 @@ class TransactionCoordinator:
                     raise self._not_in_transaction(metadata, partitions)
                 self._add(metadata, partitions, transaction_version)
 
-    def appending(
+    def append(
         self,
         transactional_id: str,
         producer_id: int,
         producer_epoch: int,
         key: TopicPartition,
+        append: Callable[[], Answer],
         *,
         transaction_version: int = 2,
-    ) -> Appending:
-        """A context in which the transaction stays as it is, with a partition in it, while a batch is appended.
+    ) -> Answer:
+        """Calls ``append``, during which the transaction stays as it is, with a partition in it.
 
-        Version 2 adds the partition where it is missing, version 1 refuses.
+        Version 2 adds the partition where it is missing, version 1 refuses. What is called must not ask the
+        coordinator about the same id.
         """
-        return Appending(
-            self, transactional_id, producer_id, producer_epoch, key, transaction_version
-        )
+        metadata = self._states.ids.get(transactional_id) or self._states.need(transactional_id)
+        with metadata.lock:
+            self._join(metadata, producer_id, producer_epoch, key, transaction_version)
+            return append()
+
+    def _join(
+        self,
+        metadata: TransactionMetadata,
+        producer_id: int,
+        producer_epoch: int,
+        key: TopicPartition,
+        version: int,
+    ) -> None:
+        """Under the lock: the partition is in the producer's open transaction when it returns."""
+        value = metadata.value
+        if (
+            metadata.pending is None
+            and value.producer_id == producer_id
+            and value.producer_epoch == producer_epoch
+            and value.next_producer_epoch < 0
+            and value.state is ONGOING
+            and key in metadata.partitions
+        ):
+            return  # every batch of a transaction but the first on its partition
+        metadata.check_add(producer_id, producer_epoch)
+        if version < 2:
+            raise self._not_in_transaction(metadata, (key,))
+        self._add(metadata, (key,), version)
 
     def _add(
         self, metadata: TransactionMetadata, keys: Collection[TopicPartition], version: int
     ) -> None:
         """Under the lock, which is held through the append: no move begins before this one is through."""
         transition = metadata.prepare_add(keys, self._now_ms(), version=version)
-        self._states.log_move(metadata, transition)
-        metadata.complete(transition)
-        self._states.open[metadata.value.producer_id] = metadata
+        try:
+            self._states.log_move(metadata, transition)
+            self._states.open[metadata.value.producer_id] = metadata  # first: nothing open may be missed
+            metadata.complete(transition)
+        except BaseException:
+            metadata.cancel(transition)
+            raise
 
     @staticmethod
     def _not_in_transaction(
@@ -334,24 +378,25 @@ class TransactionCoordinator:
     ) -> ProducerIdentity:
         """Ends a transaction and answers with the identity for the next one, which version 2 bumps."""
         metadata = self._states.need(transactional_id)
-        with metadata.lock:
-            if not metadata.may_end(
-                producer_id, producer_epoch, committed=committed, version=transaction_version
-            ):
-                return ProducerIdentity(*metadata.holder)
-            transition = metadata.prepare_end(
-                self._now_ms(),
-                committed=committed,
-                version=transaction_version,
-                new_producer_id=self._id_for_end(metadata, transaction_version),
-            )
-        if committed:
-            try:
+        transition = None
+        try:
+            with metadata.lock:
+                if not metadata.may_end(
+                    producer_id, producer_epoch, committed=committed, version=transaction_version
+                ):
+                    return ProducerIdentity(*metadata.holder)
+                transition = metadata.prepare_end(
+                    self._now_ms(),
+                    committed=committed,
+                    version=transaction_version,
+                    new_producer_id=self._id_for_end(metadata, transaction_version),
+                )
+            if committed:
                 self._sync_data(metadata, transition.value.partitions)
-            except BaseException:
-                metadata.cancel(transition)
-                raise
-        return self._decide(metadata, transition)
+            return self._decide(metadata, transition)
+        except BaseException:
+            self._rescue(metadata, transition)
+            raise
 
     def complete_transaction(self, transactional_id: str, *, committed: bool) -> ProducerIdentity:
         """The second phase of two: ends a prepared transaction, whoever holds it, and shuts the holder out."""
@@ -417,6 +462,17 @@ class TransactionCoordinator:
             completion = Completion(metadata, metadata.prepare_complete(self._now_ms()))
         return self._finish(completion)
 
+    def _rescue(self, metadata: TransactionMetadata, transition: Transition | None) -> None:
+        """A move was cut short, by an error or by a person: what is not known to be logged is undone, and a decision
+        that is goes on with the markers that are tried again. Else nobody could ever use the id again."""
+        if transition is None:
+            return
+        with metadata.lock:
+            metadata.cancel(transition)
+            if metadata.value is transition.value and metadata.state in DECIDED:
+                following = metadata.pending or metadata.prepare_complete(self._now_ms())
+                self._queue.put(Completion(metadata, following))
+
     def _finish(self, completion: Completion) -> bool:
         """Writes markers, then that it is complete. Whatever is left to do goes into the queue."""
         metadata, transition = completion.metadata, completion.transition
@@ -432,9 +488,9 @@ class TransactionCoordinator:
             if is_done:
                 # Under one lock, or the next transaction of the same producer could be taken off the tables.
                 with metadata.lock:
-                    metadata.complete(transition)
                     self._states.open.pop(producer_id, None)
                     self.kept.discard(producer_id)
+                    metadata.complete(transition)
                 logger.debug("%r", metadata)
             else:
                 self._queue.put(completion)
@@ -532,71 +588,6 @@ class TransactionCoordinator:
         return self._states.matching(
             self._now_ms(), states, producer_ids, duration_ms_min, id_pattern
         )
-
-
-class Appending:
-    """Holds a transaction as it is while a batch is appended to one of its partitions.
-
-    A class and no generator: it is entered for every batch. The body must not call the coordinator about the same id.
-    """
-
-    __slots__ = (
-        "_coordinator",
-        "_id",
-        "_key",
-        "_lock",
-        "_producer_epoch",
-        "_producer_id",
-        "_version",
-    )
-
-    def __init__(
-        self,
-        coordinator: TransactionCoordinator,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        key: TopicPartition,
-        version: int,
-    ) -> None:
-        self._coordinator = coordinator
-        self._id = transactional_id
-        self._producer_id = producer_id
-        self._producer_epoch = producer_epoch
-        self._key = key
-        self._version = version
-
-    def __enter__(self) -> None:
-        coordinator = self._coordinator
-        metadata = coordinator._states.ids.get(self._id) or coordinator._states.need(self._id)
-        self._lock = metadata.lock
-        self._lock.acquire()
-        try:
-            value = metadata.value
-            if (
-                metadata.pending is None
-                and value.producer_id == self._producer_id
-                and value.producer_epoch == self._producer_epoch
-                and value.next_producer_epoch < 0
-                and value.state is ONGOING
-                and self._key in metadata.partitions
-            ):
-                return  # every batch of a transaction but the first on its partition
-            metadata.check_add(self._producer_id, self._producer_epoch)
-            if self._version < 2:
-                raise coordinator._not_in_transaction(metadata, (self._key,))
-            coordinator._add(metadata, (self._key,), self._version)
-        except BaseException:
-            self._lock.release()
-            raise
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._lock.release()
 
 
 def _is_timed_out(metadata: TransactionMetadata, now_ms: int) -> bool:

@@ -29,6 +29,7 @@ from ..base.errors import (
     UnknownTopicOrPartitionError,
 )
 from ..broker.assignors import MemberSubscription, assignor
+from ..broker.group_metadata import IN_PROCESS
 from ..broker.group_protocol import (
     PROTOCOL_TYPE,
     Assignment,
@@ -288,6 +289,7 @@ class GroupMember:
                     session_timeout_ms=self._session_timeout_ms,
                     rebalance_timeout_ms=self._poll_interval_ms,
                     client_id=self._client_id,
+                    client_host=IN_PROCESS,
                     requires_known_member_id=True,
                     on_change=self._changed,
                 )

@@ -73,44 +73,49 @@ class GroupCommit:
     def __init__(self, sync: Callable[[int], int]) -> None:
         self.end = 0
         self._sync = sync
-        self._turn = threading.Condition(threading.Lock())
-        self._is_syncing = False
+        self._lock = threading.Lock()
+        self._turn = threading.Condition(self._lock)
+        self._syncer = 0  # the thread whose turn it is
         self._cuts = 0  # how often the end was taken back: a sync from before says nothing then
 
     def reach(self, offset: int) -> None:
         """Returns when everything below an offset is on the device."""
-        while self._is_next(offset):
-            try:
-                cuts = (
-                    self._cuts
-                )  # first of all: with a cut at any time after, the sync does not count
+        me = threading.get_ident()
+        try:
+            while self._is_next(offset, me):
+                cuts = self._cuts  # first of all: after a cut at any later time the sync does not count
                 end = self._sync(offset)
-                with self._turn:
+                with self._lock:
                     if cuts == self._cuts:
                         self.end = max(self.end, end)
-            finally:
-                with self._turn:
-                    self._is_syncing = False
-                    self._turn.notify_all()
+                    self._pass_on()
+        finally:  # also where a person interrupts: the others would wait for ever
+            if self._syncer == me:
+                with self._lock:
+                    self._pass_on()
 
-    def _is_next(self, offset: int) -> bool:
+    def _is_next(self, offset: int, me: int) -> bool:
         """Waits until the offset is covered, or it is this thread's turn to sync."""
-        with self._turn:
+        with self._lock:
             while self.end < offset:
-                if not self._is_syncing:
-                    self._is_syncing = True
+                if not self._syncer:
+                    self._syncer = me
                     return True
                 self._turn.wait()
             return False
 
+    def _pass_on(self) -> None:
+        self._syncer = 0
+        self._turn.notify_all()
+
     def rise(self, end: int) -> None:
         """Somebody else has seen to it that all below an offset is on the device."""
-        with self._turn:
+        with self._lock:
             self.end = max(self.end, end)
             self._turn.notify_all()
 
     def fall(self, end: int) -> None:
         """The log is cut at an offset."""
-        with self._turn:
+        with self._lock:
             self.end = min(self.end, end)
             self._cuts += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +15,11 @@ from oncelog.partition.data_directory import DataDirectory
 from oncelog.segment.names import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from oncelog.base.errors import OncelogError
     from oncelog.broker.producer_ids import ProducerIdentity
-    from oncelog.broker.txn_coordinator import Appending
     from oncelog.broker.txn_metadata import TransactionMetadata
     from oncelog.broker.txn_records import TransactionValue
     from oncelog.partition.partition import Partition
@@ -224,17 +224,18 @@ class Bench:
             transaction_version=version,
         )
 
+    @contextmanager
     def appending(
         self,
         identity: ProducerIdentity,
         key: TopicPartition,
         transactional_id: str = "t",
         version: int = 2,
-    ) -> Appending:
-        return self.coordinator.appending(
-            transactional_id,
-            identity.producer_id,
-            identity.producer_epoch,
-            key,
-            transaction_version=version,
-        )
+    ) -> Iterator[None]:
+        """A block that runs as what is given to the coordinator's append."""
+        metadata = self.coordinator._states.need(transactional_id)
+        with metadata.lock:
+            self.coordinator._join(
+                metadata, identity.producer_id, identity.producer_epoch, key, version
+            )
+            yield

@@ -6,6 +6,8 @@ call gets through. After each one another producer takes the id over, commits, a
 
 from __future__ import annotations
 
+import linecache
+import re
 import sys
 import threading
 from typing import TYPE_CHECKING, Any
@@ -39,7 +41,9 @@ def interrupted(call: Callable[[], object], at: int, files: tuple[str, ...] = CO
         nonlocal left
         if not frame.f_code.co_filename.endswith(files):
             return None
-        if event == "line":
+        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+        # Before a plain return nobody looks for signals.
+        if event == "line" and not re.fullmatch(r"return [\w.]+", line):
             left -= 1
             if left < 0:
                 raise KeyboardInterrupt

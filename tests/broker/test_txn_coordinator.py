@@ -264,8 +264,7 @@ def verify(bench: Bench, transactional_id: str, producer_id: int, epoch: int) ->
 
 
 def append(bench: Bench, transactional_id: str, producer_id: int, epoch: int) -> None:
-    with bench.coordinator.appending(transactional_id, producer_id, epoch, SECOND):
-        pass
+    bench.coordinator.append(transactional_id, producer_id, epoch, SECOND, lambda: None)
 
 
 @pytest.mark.parametrize("call", [add, verify, append])
@@ -349,8 +348,8 @@ def test_an_error_while_appending_gives_the_transaction_free(bench: Bench) -> No
         bench.appending(identity, FIRST),
     ):
         raise ZeroDivisionError
-    with pytest.raises(ProducerFencedError), bench.coordinator.appending("t", 0, 9, FIRST):
-        pass
+    with pytest.raises(ProducerFencedError):
+        bench.coordinator.append("t", 0, 9, FIRST, lambda: None)
     assert not bench.metadata().lock.locked()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import re
+import shutil
 import threading
 from functools import partial
 from itertools import chain
@@ -162,6 +163,22 @@ def test_a_consumer_that_was_dropped_without_being_closed_leaves(log: Log) -> No
         assert stays.poll(timeout_ms=20) == []
     settle(stays)
     assert shares(stays) == [[0, 1, 2, 3]]
+
+
+def test_members_of_a_process_that_was_killed_are_not_waited_for(
+    log: Log, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Goal: who lived in the process that had the directory cannot come back, so its heirs need not wait for a
+    session to end; a static member can.
+    Method: open a copy of the directory, as a kill would leave it."""
+    fill(log, "payments", VALUES)
+    settle(member(log, ["payments"]), member(log, ["payments"], group_instance_id="static"))
+    left = tmp_path_factory.mktemp("left") / "data"
+    shutil.copytree(tmp_path, left, ignore=shutil.ignore_patterns(".lock"))
+    with oncelog.open(left, clock=ManualClock()) as reopened:
+        first = member(reopened, ["payments"], group_instance_id="static")
+        settle(first, member(reopened, ["payments"]))
+        assert len(first.assignment()) == 2
 
 
 # ---------------------------------------------------------------- static members

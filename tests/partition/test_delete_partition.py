@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from oncelog.base.errors import ClosedError, KafkaStorageError, UnknownTopicOrPartitionError
+from oncelog.base.errors import KafkaStorageError, UnknownTopicOrPartitionError
 from oncelog.client.directory import LogDirectory
 from oncelog.log.checkpoint import HIGH_WATERMARK, LOG_START, RECOVERY_POINT, read_offsets
 from oncelog.segment.names import TopicPartition
@@ -48,9 +48,9 @@ def test_a_deleted_partition_is_gone_from_files_and_checkpoints(tmp_path: Path) 
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["other-3"]
     for name in (RECOVERY_POINT, LOG_START, HIGH_WATERMARK):
         assert set(read_offsets(str(tmp_path / name))) == {OTHER}
-    with pytest.raises(ClosedError):
+    with pytest.raises(UnknownTopicOrPartitionError, match="deleted"):
         Writer(partition).send(values(1))
-    with pytest.raises(ClosedError):
+    with pytest.raises(UnknownTopicOrPartitionError, match="deleted"):
         partition.sync()
     assert len(read(kept)) == 26
     fresh = directory.create(KEY, "BBBBBBBBBBBBBBBBBBBBBB")
