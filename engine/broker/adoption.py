@@ -18,7 +18,7 @@ from ..log.checkpoint import CLEAN_SHUTDOWN, META_PROPERTIES
 from ..partition.partition import Isolation
 from ..segment.batch import records
 from ..segment.names import parse_directory
-from .metadata_log import METADATA_FILE
+from .metadata_log import is_owned
 from .topics import PREFIX, TRANSACTION_STATE, new_topic_id
 from .txn_records import decode_value
 
@@ -34,7 +34,7 @@ logger = logging.getLogger("oncelog.broker")
 
 def check_ownership(path: str) -> None:
     """Refuses to write to a directory that another program made. It is only looked at."""
-    if not exists(path) or exists(f"{path}/{METADATA_FILE}"):
+    if not exists(path) or is_owned(path):
         return
     if any(exists(f"{path}/{name}") for name in (META_PROPERTIES, CLEAN_SHUTDOWN)) or any(
         _is_partition(name) for name in list_directories(path)

@@ -1,7 +1,8 @@
 """The broker: many partitions, who may write to them, and the verbs of Kafka's protocol as methods.
 
 Duty         topics, produce, fetch, offsets, transactions: one set of semantics for every door.
-Concurrency  any thread may call any verb. Lock order: a transaction's, the broker's, a partition's.
+Concurrency  any thread may call any verb. Lock order: a group's, a transaction's, the one of producer ids, the
+             broker's, the data directory's, a partition's, that of checkpoints.
 Waiting      none: time comes from ``now_ms``, and what must be waited for is handed to the caller (waiting.py).
 Crash        topics and epochs are replayed from the metadata log, transactions from ``__transaction_state``; what the
              coordinator had decided is completed before the first call is answered.
@@ -251,11 +252,11 @@ class Broker(TransactionVerbs, GroupVerbs, ConfigVerbs):
 
     def close(self) -> None:
         """A clean stop; closing twice is harmless."""
+        self.groups.close()  # takes groups' locks, which come before ours
         with self._lock:
             if self._is_closed:
                 return
             self._is_closed = True
-            self.groups.close()
             self.compactor.stop()
             self._open.clear()
             self._metadata.close()
@@ -263,10 +264,10 @@ class Broker(TransactionVerbs, GroupVerbs, ConfigVerbs):
 
     def abandon(self) -> None:
         """Gives up files and lock and writes nothing more, as a crash would; the next opening recovers."""
+        self.groups.close()
         with self._lock:
             if not self._is_closed:
                 self._is_closed = True
-                self.groups.close()
                 self.compactor.stop()
                 self._open.clear()
                 self._metadata.close()

@@ -360,20 +360,8 @@ class GroupCoordinator:
                 except StaleMemberEpochError as error:  # the older protocol's word for it
                     raise IllegalGenerationError(*error.args) from error
                 if records:
-                    self._append(
-                        transactional_id,
-                        producer_id,
-                        producer_epoch,
-                        group_id,
-                        transaction_version,
-                        lambda: self._offsets.commit(
-                            group_id,
-                            records,
-                            producer_id=producer_id,
-                            producer_epoch=producer_epoch,
-                            bumps_epoch=transaction_version >= 2,
-                        ),
-                    )
+                    identity = (producer_id, producer_epoch)
+                    self._append(transactional_id, identity, group_id, records, transaction_version)
         finally:
             self._groups.forget_bare(group)
         return answers
@@ -381,23 +369,22 @@ class GroupCoordinator:
     def _append(
         self,
         transactional_id: str,
-        producer_id: int,
-        epoch: int,
+        identity: tuple[int, int],
         group_id: str,
+        records: list[StateRecord],
         version: int,
-        append: Callable[[], object],
     ) -> None:
+        def append() -> None:
+            who = {"producer_id": identity[0], "producer_epoch": identity[1]}
+            self._offsets.commit(group_id, records, **who, bumps_epoch=version >= 2)
+
         if self._transactions is None:
             append()
-            return
-        self._transactions.append(
-            transactional_id,
-            producer_id,
-            epoch,
-            self.offsets_partition(group_id),
-            append,
-            transaction_version=version,
-        )
+        else:
+            key = self.offsets_partition(group_id)
+            self._transactions.append(
+                transactional_id, *identity, key, append, transaction_version=version
+            )
 
     def _committed_to(self, group_id: str, generation_id: int) -> Group:
         """The group to commit into. Who commits without a generation makes a simple group."""

@@ -19,7 +19,7 @@ import json
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
-from ..base.disk import exists, read_file
+from ..base.disk import exists, read_at, read_file
 from ..base.errors import ClosedError, CorruptFileError, KafkaStorageError
 from ..segment.batch import HEADER_BYTES, encode, records, scan_prefix
 
@@ -44,14 +44,15 @@ class MetadataLog:
         self._lock = threading.Lock()
         self._descriptor = -1
         self._failure: BaseException | None = None
-        self.is_new = not exists(self.path)
         self.facts: dict[str, Any] = {}
         try:
-            self._end, count = (0, 0) if self.is_new else self._replay()
+            has_file = exists(self.path)
+            self._end, count = self._replay() if has_file else (0, 0)
+            self.is_new = not self.facts  # a file without any is a beginning that was cut short
             if count > 2 * len(self.facts) + SLACK:
                 self._end = self._rewrite()
             self._descriptor = disk.open(self.path)
-            if self._end < (0 if self.is_new else len(read_file(self.path))):
+            if has_file and self._end < len(read_file(self.path)):
                 disk.truncate(self._descriptor, self._end)
             disk.sync_directory(directory)
         except OSError as error:
@@ -142,6 +143,12 @@ class MetadataLog:
                 with contextlib.suppress(OSError):
                     self._disk.close(self._descriptor)
                 self._descriptor = -1
+
+
+def is_owned(directory: str) -> bool:
+    """Whether a broker of this library has written its facts here."""
+    path = f"{directory}/{METADATA_FILE}"
+    return exists(path) and bool(read_at(path, 0, 1))
 
 
 def _is_torn(data: bytes, end: int) -> bool:

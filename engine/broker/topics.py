@@ -9,6 +9,7 @@ Crash        a topic is written down before its directories are made, and marked
 from __future__ import annotations
 
 import base64
+import itertools
 import uuid
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -32,6 +33,7 @@ TRANSACTION_STATE: Final = "__transaction_state"
 CONSUMER_OFFSETS: Final = "__consumer_offsets"
 INTERNAL: Final = frozenset((TRANSACTION_STATE, CONSUMER_OFFSETS))
 PREFIX: Final = "topic/"
+NAMES_SHOWN: Final = 20  # of topics, in a sentence
 DEFAULT: Final = -1  # of a partition count or replication factor: the broker's
 
 
@@ -94,6 +96,8 @@ class Topics:
             for name, fact in metadata.facts.items()
             if name.startswith(PREFIX)
         }
+        # Names as metrics spell them, where '.' and '_' are one: two topics may not have the same.
+        self._alike = {_spelled(name): name for name in self._known}
         # The partitions of topics that are there, for producers, who ask with every batch.
         self.counts: dict[str, int] = {}
         for topic in self._known.values():
@@ -115,11 +119,15 @@ class Topics:
     def need(self, name: str) -> Topic:
         topic = self._known.get(name)
         if topic is None or topic.is_deleting:
-            known = ", ".join(name for name in self.names() if name not in INTERNAL)
-            raise UnknownTopicOrPartitionError(
-                f"there is no topic {name!r}, only {known or 'none at all'}"
-            )
+            raise UnknownTopicOrPartitionError(f"there is no topic {name!r}, only {self._some()}")
         return topic
+
+    def _some(self) -> str:
+        """The topics that there are, for people: some of them, where there are many."""
+        names = sorted(itertools.islice(self.counts.keys() - INTERNAL, NAMES_SHOWN + 1))
+        if len(names) > NAMES_SHOWN:
+            return f"{len(self.counts)} others, {names[0]!r} and {names[1]!r} among them"
+        return ", ".join(names) or "none at all"
 
     def deleting(self) -> list[Topic]:
         """Topics whose removal was begun and not completed."""
@@ -137,12 +145,11 @@ class Topics:
         check_topic(new.name)
         if new.name in self._known:
             raise TopicAlreadyExistsError(f"there is a topic {new.name!r} already")
-        alike = new.name.replace(".", "_")
-        for name in self._known:
-            if name.replace(".", "_") == alike:
-                raise InvalidTopicError(
-                    f"topic {new.name!r} collides with {name!r}: '.' and '_' are one in metric names"
-                )
+        alike = self._alike.get(_spelled(new.name))
+        if alike is not None:
+            raise InvalidTopicError(
+                f"topic {new.name!r} collides with {alike!r}: '.' and '_' are one in metric names"
+            )
         if new.replication_factor not in (DEFAULT, 1):
             raise InvalidReplicationFactorError(
                 f"replication factor {new.replication_factor} asked for, but one process holds one replica"
@@ -159,12 +166,14 @@ class Topics:
         self._metadata.put({PREFIX + topic.name: _fact(topic) for topic in topics})
         for topic in topics:
             self._known[topic.name] = topic
+            self._alike[_spelled(topic.name)] = topic.name
             self._count(topic)
 
     def forget(self, name: str) -> None:
         """The end of a removal."""
         self._metadata.put({PREFIX + name: None})
         del self._known[name]
+        self._alike.pop(_spelled(name), None)
         self.counts.pop(name, None)
 
     def check_count(self, topic: Topic, count: int) -> Topic:
@@ -207,6 +216,10 @@ def changed_config(
         else:
             raise InvalidConfigError(f"{name} cannot be changed by {operation!r}")
     return after
+
+
+def _spelled(name: str) -> str:
+    return name.replace(".", "_")
 
 
 def _fact(topic: Topic) -> dict[str, Any]:

@@ -170,12 +170,9 @@ class TransactionCoordinator:
                     if metadata.state is DEAD:
                         continue  # it expired a moment ago, and a new one takes its place
                     metadata.check_init(producer_id, producer_epoch)
+                    claim = (producer_id, producer_epoch)
                     transition = self._prepare_init(
-                        metadata,
-                        timeout_ms,
-                        producer_id,
-                        producer_epoch,
-                        keep_prepared=keep_prepared,
+                        metadata, timeout_ms, *claim, keep_prepared=keep_prepared
                     )
                 if transition.value.state is not PREPARE_ABORT:
                     return self._hand_out(metadata, transition)
@@ -338,7 +335,9 @@ class TransactionCoordinator:
         transition = metadata.prepare_add(keys, self._now_ms(), version=version)
         try:
             self._states.log_move(metadata, transition)
-            self._states.open[metadata.value.producer_id] = metadata  # first: nothing open may be missed
+            self._states.open[metadata.value.producer_id] = (
+                metadata  # first: nothing open may be missed
+            )
             metadata.complete(transition)
         except BaseException:
             metadata.cancel(transition)
@@ -377,8 +376,7 @@ class TransactionCoordinator:
         transaction_version: int = 2,
     ) -> ProducerIdentity:
         """Ends a transaction and answers with the identity for the next one, which version 2 bumps."""
-        metadata = self._states.need(transactional_id)
-        transition = None
+        metadata, transition = self._states.need(transactional_id), None
         try:
             with metadata.lock:
                 if not metadata.may_end(
@@ -476,8 +474,7 @@ class TransactionCoordinator:
     def _finish(self, completion: Completion) -> bool:
         """Writes markers, then that it is complete. Whatever is left to do goes into the queue."""
         metadata, transition = completion.metadata, completion.transition
-        producer_id = metadata.value.producer_id
-        is_done = False
+        producer_id, is_done = metadata.value.producer_id, False
         try:
             if completion.write(self._markers, self._states.log.leader_epoch):
                 self._complete(metadata, transition)

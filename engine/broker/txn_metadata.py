@@ -461,10 +461,12 @@ class TransactionMetadata:
                 f"{self!r} did not prepare the move to {transition.value.state.label}"
             )
         value = transition.value
+        partitions = self.partitions
         if value.partitions is not self.value.partitions:
-            self.partitions = dict.fromkeys(value.partitions)
-        self.value, self.last_producer_epoch = transition
+            partitions = dict.fromkeys(value.partitions)
+        # In this order and without a call: interrupted in between, the move is as good as cancelled.
         self.pending = None
+        self.value, self.last_producer_epoch, self.partitions = *transition, partitions
 
     def cancel(self, transition: Transition) -> None:
         """The log does not have the value: as if nothing had been asked."""

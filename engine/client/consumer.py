@@ -283,6 +283,10 @@ class Consumer(GroupCalls):
         """What ``take`` finds, at once or as soon as there is something to find; None when the time is over."""
         if self._is_woken:
             self._raise_wakeup()
+        if not len(self._subscription) and not self._is_subscribed:
+            raise IllegalStateError(
+                "there is nothing to poll: subscribe() to topics, or assign() partitions, first"
+            )
         if self._bytes_min > 1:
             take = self._holding_back(take)
         if self._member is None:

@@ -320,12 +320,19 @@ class Sender:
             self._log.exception("a batch for %s-%d failed", queue.topic, queue.partition)
             self._give_up(queue, batch, error)
         else:
-            self._sent(queue, batch)
             base_offset, _, log_append_time_ms, _, pending = produced
-            if pending is None:
-                self._complete(batch, base_offset, log_append_time_ms, None)
-            else:
-                queue.in_flight.append((batch, produced))
+            try:
+                self._sent(queue, batch)
+            finally:  # also where a person interrupts: what waits no more is answered, or nobody ever would
+                if not queue.waiting or queue.waiting[0] is not batch:
+                    if pending is None:
+                        try:
+                            self._complete(batch, base_offset, log_append_time_ms, None)
+                        except BaseException:
+                            self._complete(batch, base_offset, log_append_time_ms, None)
+                            raise
+                    else:
+                        queue.in_flight.append((batch, produced))
         return True
 
     def _sent(self, queue: PartitionQueue, batch: Batch) -> None:
@@ -399,8 +406,9 @@ class Sender:
                     except OncelogError as failure:
                         error = failure
                         self._transactions.batch_failed(failure, is_certain=False)
-                    queue.in_flight.popleft()
+                    # In this order: interrupted in between, it is found here again, and answered once.
                     self._complete(batch, produced.base_offset, produced.log_append_time_ms, error)
+                    queue.in_flight.popleft()
             finally:
                 queue.settling.release()
             if queue.waiting:
@@ -472,10 +480,9 @@ class Sender:
     def _start(self) -> None:
         with self._wake:
             if self._thread is None and not self._is_stopping:
-                self._thread = threading.Thread(
-                    target=self._run, name="oncelog-producer", daemon=True
-                )
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="oncelog-producer", daemon=True)
+                thread.start()
+                self._thread = thread
 
     def _run(self) -> None:
         while not self._is_stopping:
@@ -525,7 +532,7 @@ class Sender:
         """Ends the background; what waits stays where it is."""
         self._is_stopping = True
         with self._wake:
-            self._wake.notify()
+            self._wake.notify_all()
         thread = self._thread
         # A callback that runs in the background may be what closes the producer, or wait for who does.
         if thread is not None and threading.get_ident() != thread.ident != self._caller:

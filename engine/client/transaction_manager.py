@@ -245,18 +245,9 @@ class TransactionManager:
 
     def _take_identity(self, current: Identity, *, keep_prepared: bool = False) -> None:
         """INITIALIZING to READY: asks for an id, or for the next epoch of ``current``."""
-        # The extra arguments are for two-phase commit alone: others' brokers need not know them.
-        extra = {"enable_two_phase_commit": True, "keep_prepared": keep_prepared}
         try:
             found = self._insist(
-                lambda: self._broker.init_producer_id(
-                    self.transactional_id,
-                    self._timeout_ms,
-                    producer_id=current.producer_id,
-                    producer_epoch=current.producer_epoch,
-                    **(extra if self._is_two_phase else {}),
-                ),
-                "cannot initialize",
+                lambda: self._call_init(current, keep_prepared=keep_prepared), "cannot initialize"
             )
         except OncelogError as error:
             if not _may_go_on(error):
@@ -275,6 +266,17 @@ class TransactionManager:
             self._change(State.PREPARED)
         else:
             self._change(State.READY)
+
+    def _call_init(self, current: Identity, *, keep_prepared: bool = False) -> Any:
+        # The extra arguments are for two-phase commit alone: others' brokers need not know them.
+        extra = {"enable_two_phase_commit": True, "keep_prepared": keep_prepared}
+        return self._broker.init_producer_id(
+            self.transactional_id,
+            self._timeout_ms,
+            producer_id=current.producer_id,
+            producer_epoch=current.producer_epoch,
+            **(extra if self._is_two_phase else {}),
+        )
 
     def _forget_transaction(self) -> None:
         self._partitions.clear()
@@ -482,12 +484,7 @@ class TransactionManager:
         if isinstance(error, InvalidProducerIdMappingError) and not self._partitions:
             # The id had expired before this transaction wrote anything: nothing can be lost by starting over.
             with self._lock:
-                found = self._broker.init_producer_id(
-                    self.transactional_id,
-                    self._timeout_ms,
-                    producer_id=self.identity.producer_id,
-                    producer_epoch=self.identity.producer_epoch,
-                )
+                found = self._call_init(self.identity)
                 self.identity = Identity(found.producer_id, found.producer_epoch)
             self._log.info("the coordinator had forgotten the id; it is known again")
             return True

@@ -83,7 +83,9 @@ class GroupCommit:
         me = threading.get_ident()
         try:
             while self._is_next(offset, me):
-                cuts = self._cuts  # first of all: after a cut at any later time the sync does not count
+                cuts = (
+                    self._cuts
+                )  # first of all: after a cut at any later time the sync does not count
                 end = self._sync(offset)
                 with self._lock:
                     if cuts == self._cuts:

@@ -133,8 +133,7 @@ class Partition(OpenedPartition):
 
     def _take_state(self) -> None:
         """The state is complete: from here on the last stable offset is published with every write."""
-        first_open = self.producers.table.first_open_offset
-        end = self.log_end_offset
+        first_open, end = self.producers.table.first_open_offset, self.log_end_offset
         self._stable = end if first_open is None else first_open
         self._state_loaded = True
         self._marked_end = min(self._marked_end, end)
@@ -197,8 +196,7 @@ class Partition(OpenedPartition):
         log, start = self.log, self.log_start_offset
         if not log.segments:
             return start
-        end = log.end_offset
-        return max(end, start)
+        return max(log.end_offset, start)
 
     @property
     def high_watermark(self) -> int:
@@ -407,12 +405,11 @@ class Partition(OpenedPartition):
         """Whatever fails in here is not tried again: what the kernel has dropped cannot be written once more."""
         try:
             yield
-        except KafkaStorageError as error:
+        except (KafkaStorageError, OSError) as error:
             self._offline, self._writable_in = error, -1
+            if isinstance(error, OSError):
+                raise KafkaStorageError(f"{self.directory}: {error}") from error
             raise
-        except OSError as error:
-            self._offline, self._writable_in = error, -1
-            raise KafkaStorageError(f"{self.directory}: {error}") from error
 
     def sync(self) -> None:
         """Returns when all that was written is on the device, logs before what points into them. A failed sync
@@ -497,7 +494,7 @@ class Partition(OpenedPartition):
         with self.lock:
             self._check_writable()
             before = self.high_watermark if before == -1 else before
-            if before < 0 or before > self.high_watermark:
+            if not 0 <= before <= self.high_watermark:
                 raise OffsetOutOfRangeError(
                     f"cannot delete up to {before}: the high watermark is {self.high_watermark}"
                 )
@@ -583,7 +580,9 @@ class Partition(OpenedPartition):
                 rename()
             self._is_deleted = True
             self._set_closed()
-            self._slot = self._take_slot = None  # it is another's next: a sync under way must not write it
+            self._slot = self._take_slot = (
+                None  # it is another's next: a sync under way must not write it
+            )
             for watcher in self.watchers:
                 watcher()
 

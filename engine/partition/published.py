@@ -39,7 +39,15 @@ import threading
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from .._native.published import SLOT_NUMBERS, Slot
-from ..base.disk import close_read, exists, file_size, is_held, map_descriptor, open_to_read
+from ..base.disk import (
+    close_read,
+    exists,
+    file_size,
+    is_held,
+    map_descriptor,
+    open_to_read,
+    read_descriptor,
+)
 from ..base.errors import KafkaStorageError
 
 if TYPE_CHECKING:
@@ -218,9 +226,9 @@ def find_published(directory: str) -> PublishedView | None:
         descriptor = open_to_read(f"{directory}/{LIVE}")
     except OSError:
         return None
-    size = file_size(descriptor)
-    header = bytes(memoryview(map_descriptor(descriptor, min(size, HEADER_BYTES)))[: HEADER.size])
-    if size < _position(FIRST_SLOTS) or header[:16] != struct.pack("=8sq", MAGIC, VERSION):
+    header = read_descriptor(descriptor, 0, HEADER.size)
+    is_ours = header[:16] == struct.pack("=8sq", MAGIC, VERSION)
+    if not is_ours or file_size(descriptor) < _position(FIRST_SLOTS):
         close_read(descriptor)
         return None
     view = PublishedView(descriptor)

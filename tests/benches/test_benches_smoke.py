@@ -42,7 +42,7 @@ def test_the_suite_runs_and_leaves_its_results(tmp_path: Path) -> None:
     assert {name.partition(".")[0] for name in names} == {
         *("encode", "decode", "scan", "codec", "crc"),
         *("append", "fetch", "txn_index", "recovery", "open", "sequence"),
-    *("send", "poll", "ack", "commit", "groups"),
+        *("send", "poll", "ack", "commit", "groups"),
     }
     for result in report["results"]:
         (ours,) = (one for one in result["contestants"] if one["role"] == "ours")

@@ -223,7 +223,8 @@ def test_partitions_that_stay_assigned_keep_their_position(broker: LocalBroker) 
     assert set(drained(consumer)) == {b"1-2", b"1-3", *values(4, "2-")}
     consumer.unassign()
     assert consumer.assignment() == set()
-    assert consumer.poll() == []
+    with pytest.raises(IllegalStateError, match="nothing to poll"):
+        consumer.poll()
     with pytest.raises(IllegalStateError, match="orders-1 is not assigned"):
         consumer.position(("orders", 1))
 

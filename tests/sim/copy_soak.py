@@ -1,4 +1,4 @@
-"""Copying through deaths: ``python -m tests.sim.copy_soak --messages 100000 --deaths 12 --seed 7``.
+"""Copying through deaths: ``python -m tests.sim.copy_soak --messages 100000 --deaths 30 --seed 7``.
 
 Three members of one group copy a topic to another in transactions, partition by partition. Now and then one aborts, or
 closes its consumer and comes back as another member; the process they live in is killed with kill -9, or stopped
@@ -33,14 +33,10 @@ MEMBERS: Final = 3
 INPUT: Final = [TopicPartition("in", number) for number in range(PARTITIONS)]
 ABORTS: Final = 0.12  # of all transactions
 REBIRTHS: Final = 0.04  # of a member, after a transaction
-# Sessions are short: after a kill the group waits for those who died until their sessions are over.
-CONFIG: Final = {"group.min.session.timeout.ms": 100}
 GROUP: Final[dict[str, Any]] = {
     "group_id": "copiers",
     "auto_offset_reset": "earliest",
     "enable_auto_commit": False,
-    "session_timeout_ms": 600,
-    "heartbeat_interval_ms": 100,
     "retry_backoff_ms": 10,
 }
 
@@ -128,7 +124,7 @@ def copy(path: str, size: int, seed: str) -> int:
     # All lives of one directory use the same: members that died with another would still be known.
     strategy = ("range", "cooperative-sticky")[int(seed.split(maxsplit=1)[0]) % 2]
     failures: list[Exception] = []
-    with oncelog.open(path, config=CONFIG) as log:
+    with oncelog.open(path) as log:
         stopping = threading.Event()
         signal.signal(signal.SIGTERM, lambda *_: stopping.set())
         copiers = [Copier(log, number, size, strategy, seed) for number in range(MEMBERS)]
@@ -181,7 +177,7 @@ class Onlooker:
 
 def fill(path: str, messages: int) -> None:
     """Numbers every message by its partition and its place there."""
-    with oncelog.open(path, config=CONFIG) as log:
+    with oncelog.open(path) as log:
         for topic in ("in", "out"):
             log.create_topic(topic, partitions=PARTITIONS, config={"segment.bytes": 1 << 20})
         with log.producer() as producer:
@@ -257,7 +253,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=100_000)
     parser.add_argument("--transaction", type=int, default=750)
-    parser.add_argument("--deaths", type=int, default=12)
+    parser.add_argument("--deaths", type=int, default=30)
     parser.add_argument("--seed", default=str(random.SystemRandom().randrange(2**32)))
     parser.add_argument("--child")
     given = parser.parse_args()
