@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import logging
 import os
 import struct
@@ -69,7 +70,7 @@ from .topics import (
 )
 from .transaction_verbs import TransactionVerbs
 from .txn_coordinator import CoordinatorOptions, TransactionCoordinator
-from .waiting import PendingSync, Watch
+from .waiting import PendingSync, Watch, WorkTurn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -115,6 +116,7 @@ class Broker(TransactionVerbs, GroupVerbs, ConfigVerbs):
         self.config = read_options(BROKER, self._given)
         self.node_id: int = self.config["node.id"]
         self.is_synced = durability == "fsync"
+        self.turn = WorkTurn()
         self._disk = disk or Disk()
         self._lock = threading.RLock()
         self._open: dict[TopicPartition, Partition] = {}
@@ -178,6 +180,7 @@ class Broker(TransactionVerbs, GroupVerbs, ConfigVerbs):
             self.leader_epoch,
             self.now_ms,
             is_synced=self.is_synced,
+            sync_to=self.turn.sync,
         )
 
     def _coordinate(self, given: Collection[str], *, is_sound: bool) -> None:
@@ -422,9 +425,11 @@ class Broker(TransactionVerbs, GroupVerbs, ConfigVerbs):
         if key.topic in INTERNAL:
             raise InvalidTopicError(f"{key.topic} is written by the broker alone")
         if attributes_of(batch) & TRANSACTIONAL:
-            return self._produce_in_transaction(
-                partition, memoryview(batch), transactional_id, transaction_version
+            send = functools.partial(
+                self._produce_in_transaction,
+                *(partition, memoryview(batch), transactional_id, transaction_version),
             )
+            return self.turn.work(send) if self.is_synced else send()
         appended = partition.append_as_leader(
             batch, leader_epoch=self.leader_epoch, now_ms=self.now_ms()
         )

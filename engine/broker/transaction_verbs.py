@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import functools
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from .producer_ids import ProducerIdentity
     from .txn_coordinator import TransactionCoordinator
     from .txn_states import TransactionDescription, TransactionListing
+    from .waiting import WorkTurn
 
 logger = logging.getLogger("oncelog.broker")
 
@@ -38,6 +40,7 @@ class TransactionVerbs(abc.ABC):
     node_id: int
     now_ms: Callable[[], int]
     transactions: TransactionCoordinator
+    turn: WorkTurn
 
     @abc.abstractmethod
     def partition(self, key: TopicPartition) -> Partition: ...
@@ -131,13 +134,15 @@ class TransactionVerbs(abc.ABC):
     ) -> ProducerIdentity:
         """Ends a transaction; when it returns, readers see its records, or never will."""
         self.check_open()
-        return self.transactions.end_txn(
+        end = functools.partial(
+            self.transactions.end_txn,
             transactional_id,
             producer_id,
             producer_epoch,
             committed=committed,
             transaction_version=transaction_version,
         )
+        return self.turn.work(end) if self.is_synced else end()
 
     def complete_transaction(self, transactional_id: str, *, commit: bool) -> None:
         """Ends a prepared transaction: one that its producer declared ready, for an outside coordinator to decide."""
@@ -180,7 +185,7 @@ class TransactionVerbs(abc.ABC):
         if self.is_synced:
             for key in keys:
                 partition = self.partition(key)
-                partition.sync_to(partition.log_end_offset)
+                self.turn.sync(partition, partition.log_end_offset)
 
     def write_txn_markers(
         self, markers: Iterable[TxnMarker]
