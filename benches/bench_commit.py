@@ -32,7 +32,7 @@ TEN: Final = "ten ids and partitions"
 
 
 def _producer(log: Log, name: str) -> Producer:
-    producer = log.log.producer(transactional_id=name)
+    producer: Producer = log.log.producer(transactional_id=name)
     producer.init_transactions()
     return producer
 

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 import oncelog
+from oncelog.segment.names import TopicPartition
 
 from . import client_peers
 from .harness import Case, Contestant, Role, Scratch, Unit, random_values
@@ -42,7 +43,8 @@ class Log:
 
     def end(self) -> int:
         """How many records were ever appended."""
-        return self.log.consumer().end_offsets([(TOPIC, 0)])[(TOPIC, 0)]
+        end: int = self.log.consumer().end_offsets([(TOPIC, 0)])[TopicPartition(TOPIC, 0)]
+        return end
 
 
 def values_of(settings: Settings, count: int) -> list[bytes]:

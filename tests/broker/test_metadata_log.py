@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -30,7 +30,7 @@ def written(path: Path) -> bytes:
     return (path / METADATA_FILE).read_bytes()
 
 
-FACTS_AFTER = (
+FACTS_AFTER: tuple[dict[str, Any], ...] = (
     {},
     {"topic/a": {"partitions": [0]}, "leader_epoch": 0},
     {"topic/a": {"partitions": [0]}, "leader_epoch": 1},

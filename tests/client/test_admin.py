@@ -90,7 +90,7 @@ def test_topics_are_made_listed_described_and_removed(desk: Desk) -> None:
     admin = desk.admin
     made = admin.create_topics([NewTopic("a", 3), NewTopic("b")])
     assert kinds(made) == {"a": type(made["a"]), "b": type(made["a"])}
-    assert [len(made[name].partitions) for name in "ab"] == [3, 1]
+    assert [len(made[name].partitions) for name in "ab"] == [3, 1]  # type: ignore[union-attr]
     assert [topic.name for topic in admin.list_topics()] == ["a", "b", "orders", "side"]
     assert admin.describe_topic("a") == made["a"]
     assert admin.describe_topics(["a", "b"]) == made
@@ -161,7 +161,7 @@ def test_arguments_of_the_wrong_shape_are_refused_before_anything_is_done(desk: 
         (lambda: any_.elect_leaders(5), "give a list of partitions"),
         (lambda: any_.elect_leaders(ORDERS), r"give a list of partitions: \[TopicPartition"),
         (lambda: any_.create_topics(NewTopic("a")), r"give a list of new topics: \[NewTopic"),
-        (lambda: any_.create_topics([NewTopic("a", 1, 1, 5)]), "give a dict of options, not 5"),
+        (lambda: any_.create_topics([NewTopic("a", 1, 1, 5)]), "give a dict of options, not 5"),  # type: ignore[arg-type]
         (lambda: any_.create_topic("a", config={5: 1}), "the name of an option is a text, not 5"),
         (lambda: any_.increase_partitions([], 3), r"the name of a topic is a text, not \[\]"),
         (lambda: admin.elect_leaders([ORDERS], election_type="fair"), "preferred or unclean"),
@@ -373,7 +373,7 @@ def test_resources_and_changes_of_the_wrong_shape_are_refused(desk: Desk) -> Non
         (lambda: any_.alter_topic_config("orders", ["retention.ms"]), "give a dict of options"),
     ):
         with pytest.raises(InvalidRequestError, match=sentence):
-            call()
+            call()  # type: ignore[no-untyped-call]
     node = ConfigResource("broker", str(desk.broker.node_id))
     assert desk.admin.describe_configs([node]).keys() == {node}
     odd = ConfigChange("retention.ms", "increase", 5)

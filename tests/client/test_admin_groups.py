@@ -292,7 +292,7 @@ def test_altering_offsets_is_all_or_none(desk: Desk) -> None:
         ({"in": 5}, InvalidRequestError, "a partition is"),
     ):
         with pytest.raises(error, match=sentence):
-            alter("g", {TopicPartition("in", 0): 30, **wrong})
+            alter("g", {TopicPartition("in", 0): 30, **wrong})  # type: ignore[misc]
     with pytest.raises(InvalidRequestError, match="give a dict of partitions"):
         alter("g", [IN0])
     assert desk.committed("g") == {IN0: 20}
@@ -367,7 +367,7 @@ def test_group_ids_that_cannot_be_are_refused_with_a_sentence(desk: Desk) -> Non
             lambda name: any_.reset_offsets(name, to="latest", topics=["in"]),
         ):
             with pytest.raises(InvalidGroupIdError, match=sentence):
-                call(group_id)
+                call(group_id)  # type: ignore[no-untyped-call]
     with pytest.raises(InvalidRequestError, match="a group id is a text, not 5"):
         any_.alter_consumer_group_offsets(5, {IN0: 20})
     with pytest.raises(InvalidRequestError, match="a group id is a text, not None"):

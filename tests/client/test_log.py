@@ -18,6 +18,7 @@ from oncelog.base.errors import (
     RecordTooLargeError,
     UnknownTopicOrPartitionError,
 )
+from oncelog.segment.names import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -82,7 +83,7 @@ def test_an_idle_log_aborts_a_transaction_whose_time_is_up(tmp_path: Path) -> No
         producer.init_transactions()
         producer.begin_transaction()
         producer.send("orders", b"v").result()
-        partition = log.broker.partition(("orders", 0))
+        partition = log.broker.partition(TopicPartition("orders", 0))
         deadline = time.monotonic() + 20
         while partition.last_stable_offset == 0 and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -100,8 +101,8 @@ MISTAKES: list[tuple[Callable[[Log], Any], type[Exception], str]] = [
         "idempotence",
     ),
     (lambda log: log.producer().send("nothing", b"v"), UnknownTopicOrPartitionError, "orders"),
-    (lambda log: log.producer().send("orders", "text"), TypeError, "bytes"),
-    (lambda log: log.producer().send("orders", b"v", key="k"), TypeError, "bytes"),
+    (lambda log: log.producer().send("orders", "text"), TypeError, "bytes"),  # type: ignore[arg-type]
+    (lambda log: log.producer().send("orders", b"v", key="k"), TypeError, "bytes"),  # type: ignore[arg-type]
     (
         lambda log: log.producer().send("orders", bytes(2 << 20)),
         RecordTooLargeError,

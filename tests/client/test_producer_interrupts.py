@@ -83,5 +83,5 @@ def test_an_interrupted_transaction_is_seen_whole_or_not_at_all(
         pairs = found[:-1]
         assert len(pairs) % 2 == 0
         for one, other in zip(pairs[::2], pairs[1::2], strict=True):
-            assert one.split()[0] == other.split()[0]
+            assert (one or b"").split()[0] == (other or b"").split()[0]
         assert len(found) == len(set(found))
