@@ -16,7 +16,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ..base.disk import exists, file_identity, forks, list_directories, list_files
+from ..base.disk import exists, file_identity, forks, list_directories, list_files, modified_ms
 from ..base.errors import (
     ClosedError,
     InconsistentTopicIdError,
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 LOCK: Final = ".lock"
 # The controller's own log, which holds no data.
 METADATA_TOPIC: Final = "__cluster_metadata"
+SAME_MOMENT_MS: Final = 1000
 
 
 _DELETED = re.compile(r".+-[0-9]+\.[0-9a-f]{32}-delete")
@@ -141,6 +142,7 @@ class DataDirectory:
             return {}
 
     def _find(self) -> dict[TopicPartition, str]:
+        self._listing = (modified_ms(self.path), self._now_ms())
         if self._is_partition:
             self.is_clean = False  # a partition's directory on its own: no checkpoint speaks for it
             return {parse_directory(Path(self.path).resolve().name): self.path}
@@ -173,8 +175,14 @@ class DataDirectory:
             if not is_live and (self._live is not None or self._look() != self._seen):
                 self._open.clear()
                 self._load()
-            else:
+            elif not self._is_listing_current():
                 self._directories = self._find()
+
+    def _is_listing_current(self) -> bool:
+        """Whether the listing must still be right. One that was made in the same moment as the last change of the
+        directory may lack it, as times on disk are coarse."""
+        changed_ms, listed_ms = self._listing
+        return modified_ms(self.path) == changed_ms < listed_ms - SAME_MOMENT_MS
 
     # ------------------------------------------------------------ partitions
 
