@@ -57,7 +57,8 @@ class OpenedPartition(PartitionReader):
         self.aborted = AbortedTransactions(self.log, self.lock)
         self.log_start_offset = max(log_start_offset, self.log.start_offset)
         self.recovery_point = recovery_point or 0
-        is_clean = is_clean and not self._is_rotten()
+        if is_clean and self._disk is not None:
+            is_clean = not self._is_rotten()
         if not self.log.segments:
             self._start_at(self.log_start_offset, now_ms)
         elif not is_clean:
@@ -74,6 +75,19 @@ class OpenedPartition(PartitionReader):
             return not self.log.end_offset >= 0
         except BatchError:
             return True
+
+    def _proven_end(self) -> int:
+        """Where the log ends. A mere reader looks when it first has to know: most partitions of a directory are never
+        asked. Where the end of a clean log is rotten, it shows what recovery would keep."""
+        try:
+            return self.log.end_offset
+        except BatchError:
+            if self._disk is not None or self.damage:
+                raise
+            with self.lock:
+                if not self.damage:
+                    self._recover(self._opened_ms)
+            return self.log.end_offset
 
     def _has_epochs(self) -> bool:
         """Whether the first batch says that there should be leader epochs."""

@@ -185,7 +185,7 @@ class Partition(OpenedPartition):
         if not self._state_loaded:
             with self.lock:
                 if not self._state_loaded:
-                    self._load_state(self.log.end_offset)
+                    self._load_state(self._proven_end())
                     self._take_state()
         return self.producers
 
@@ -196,7 +196,7 @@ class Partition(OpenedPartition):
         log, start = self.log, self.log_start_offset
         if not log.segments:
             return start
-        return max(log.end_offset, start)
+        return max(self._proven_end() if self._disk is None else log.end_offset, start)
 
     @property
     def high_watermark(self) -> int:
