@@ -282,6 +282,10 @@ class Broker(TransactionVerbs, GroupVerbs, ConfigVerbs):
         """Names of all topics, the internal ones among them."""
         return self._topics.names()
 
+    def partitions_of(self, topic: str) -> tuple[int, ...]:
+        """The partitions of a topic that are here."""
+        return self._topics.need(topic).partitions
+
     def partition_count(self, topic: str) -> int:
         count = self._topics.counts.get(topic)
         return self._topics.need(topic).partition_count if count is None else count

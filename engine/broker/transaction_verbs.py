@@ -144,6 +144,11 @@ class TransactionVerbs(abc.ABC):
         )
         return self.turn.work(end) if self.is_synced else end()
 
+    def prepare_txn(self, transactional_id: str, producer_id: int, producer_epoch: int) -> None:
+        """The first phase of two: an open transaction is as durable as a committed one would be."""
+        self.check_open()
+        self.transactions.prepare_txn(transactional_id, producer_id, producer_epoch)
+
     def complete_transaction(self, transactional_id: str, *, commit: bool) -> None:
         """Ends a prepared transaction: one that its producer declared ready, for an outside coordinator to decide."""
         self.check_open()

@@ -204,8 +204,7 @@ class Log:
 
         With ``views`` keys and values point into the mapped files where batches are not compressed.
         """
-        count = self.broker.partition_count(topic)
-        numbers = range(count) if partition is None else [partition]
+        numbers = self.broker.partitions_of(topic) if partition is None else [partition]
         partitions = [self.broker.partition(TopicPartition(topic, number)) for number in numbers]
         return Read(partitions, start, end, isolation_of(isolation_level), views=views)
 

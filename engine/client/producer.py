@@ -437,7 +437,7 @@ class Producer(Accumulator):
         self._transactions.send_offsets(offsets, group_metadata)
 
     def prepare_transaction(self) -> PreparedTransaction:
-        """The first phase for an outside coordinator: everything is in the log, and no time-out ends it.
+        """The first phase for an outside coordinator: everything is as durable as a commit, and no time-out ends it.
 
         Keep what is returned (its str() will do) where the decision is kept, then commit, abort, or after a restart
         complete_transaction().

@@ -385,6 +385,10 @@ class TransactionManager:
         flush()
         if self.error is not None:
             raise self.error
+        self._insist(
+            lambda: self._broker.prepare_txn(self.transactional_id, *self.identity),
+            "cannot prepare",
+        )
         self.prepared = PreparedTransaction(*self.identity)
         return self.prepared
 

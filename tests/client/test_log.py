@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -168,3 +169,34 @@ def test_a_read_only_log_offers_nothing_that_writes(tmp_path: Path) -> None:
     with oncelog.open(tmp_path, read_only=True) as reader:
         for name in ("producer", "create_topic", "delete_topic"):
             assert not hasattr(reader, name)
+
+
+def test_a_prepared_transaction_is_as_durable_as_a_committed_one(tmp_path: Path) -> None:
+    """With durability fsync an outside coordinator may decide once prepare has returned: data and the word that the
+    transaction is open must then survive a loss of power."""
+    config = {"transaction.two.phase.commit.enable": True}
+    with oncelog.open(tmp_path, durability="fsync", config=config) as log:
+        log.create_topic("orders")
+        producer = log.producer(transactional_id="teller", transaction_two_phase_commit_enable=True)
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("orders", b"v")
+        producer.prepare_transaction()
+        written = [one for one in log.broker.opened() if one.log_end_offset]
+        assert {one.key.topic for one in written} == {"orders", "__transaction_state"}
+        for one in written:
+            assert one.durable_end_offset == one.log_end_offset
+        producer.commit_transaction()
+
+
+def test_a_read_of_all_partitions_takes_those_that_are_here(tmp_path: Path) -> None:
+    """A directory that was one broker's among several lacks partitions of its topics."""
+    with oncelog.open(tmp_path) as log:
+        log.create_topic("orders", partitions=3)
+        with log.producer() as producer:
+            for number in range(3):
+                producer.send("orders", b"%d" % number, partition=number)
+    (tmp_path / "oncelog.metadata").unlink()
+    shutil.rmtree(tmp_path / "orders-1")
+    with oncelog.open(tmp_path, adopt=True) as log:
+        assert [record.value for record in log.read("orders")] == [b"0", b"2"]
