@@ -178,11 +178,6 @@ class Compactor:
 
     # ------------------------------------------------------------ cleaning
 
-    def clean_filthiest(self, candidates: Iterable[Candidate], now_ms: int) -> Cleaned | None:
-        """Cleans the log that needs it most; None if none does, or if it was stopped."""
-        log = self.filthiest(candidates, now_ms)
-        return None if log is None else self.clean(log, now_ms)
-
     def clean(self, log: Cleanable, now_ms: int) -> Cleaned | None:
         """Cleans one log and remembers how far it came; None if it was stopped or proved uncleanable.
 

@@ -724,7 +724,7 @@ def test_the_filthiest_log_is_cleaned_first_and_none_that_is_clean_enough(
     assert chosen is not None
     assert chosen.candidate.partition is logs[1].partition
     assert chosen.dirty_ratio == pytest.approx(0.8)
-    assert compactor.clean_filthiest(candidates, START_MS) is not None
+    assert compactor.clean(chosen, START_MS) is not None
     assert compactor.filthiest(candidates, START_MS) is None, (
         "a ratio of exactly 0.5 is not over it"
     )
@@ -836,10 +836,8 @@ def test_a_damaged_log_is_marked_uncleanable_and_left_alone(
     compactor = Compactor(str(tmp_path), Disk())
     rules = CompactionOptions(DAY_MS, 0, 2**63 - 1, 0.0)
     candidates = [Candidate(log.partition, rules) for log in (history, other)]
-    while compactor.clean_filthiest(candidates, START_MS) or compactor.filthiest(
-        candidates, START_MS
-    ):
-        pass
+    while (due := compactor.filthiest(candidates, START_MS)) is not None:
+        compactor.clean(due, START_MS)
     assert isinstance(compactor.uncleanable[KEY], CorruptRecordError)
     assert path.read_bytes() == bytes(data)
     assert history.names() == before
