@@ -77,7 +77,9 @@ def _judged(version: int | None) -> str:
 def _version(java: Path) -> int | None:
     """The feature number of a Java, None where it does not start."""
     try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60)
+        said = subprocess.run(
+            [java, "-version"], check=False, capture_output=True, text=True, timeout=60
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     match = re.search(r'version "(?:1\.)?(\d+)', said.stderr + said.stdout)
