@@ -143,6 +143,32 @@ class Transactions(RuleBasedStateMachine):
     def look_from_outside(self) -> None:
         self.world.look_from_outside()
 
+    @rule(number=numbers, stop=st.sampled_from(["", "joining", "syncing"]))
+    def join(self, number: int, stop: str) -> None:
+        self.world.join(number, stop)
+
+    @rule(number=numbers)
+    def leave(self, number: int) -> None:
+        self.world.leave(number)
+
+    @rule(number=numbers)
+    def fall_silent(self, number: int) -> None:
+        self.world.fall_silent(number)
+
+    @rule(number=numbers, key=keys, death=deaths)
+    def commit_offset(self, number: int, key: TopicPartition, death: int | None) -> None:
+        self.world.commit_offset(number, key, death)
+
+    @rule(number=numbers, member=numbers, key=keys, death=deaths)
+    def send_offsets(
+        self, number: int, member: int, key: TopicPartition, death: int | None
+    ) -> None:
+        self.world.send_offsets(number, member, key, death)
+
+    @rule(number=st.integers(0, 5), key=keys, verb=numbers)
+    def zombie_offsets(self, number: int, key: TopicPartition, verb: int) -> None:
+        self.world.zombie_offsets(number, key, verb)
+
     @invariant()
     def readers_see_what_they_must(self) -> None:
         self.world.check()
@@ -153,14 +179,16 @@ class DurableTransactions(Transactions):
 
 
 TestTransactions = Transactions.TestCase
-TestTransactions.settings = settings(stateful_step_count=50)
+TestTransactions.settings = settings(
+    max_examples=settings().max_examples // 2, stateful_step_count=50
+)
 TestDurableTransactions = DurableTransactions.TestCase
 TestDurableTransactions.settings = settings(
-    max_examples=settings().max_examples // 2, stateful_step_count=40
+    max_examples=settings().max_examples // 4, stateful_step_count=40
 )
 
 
-@pytest.mark.parametrize(("durability", "steps"), [("os", 400), ("fsync", 200)])
+@pytest.mark.parametrize(("durability", "steps"), [("os", 250), ("fsync", 120)])
 @pytest.mark.parametrize("seed", [20260101, None], ids=["known", "fresh"])
 def test_random_histories_keep_every_promise(
     tmp_path: Path, durability: str, steps: int, seed: int | None

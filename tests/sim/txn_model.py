@@ -47,6 +47,14 @@ class Kind(enum.Enum):
     INVENTED = "a record is there that nobody has sent"
     STABLE = "the last stable offset is wrong"
     START = "the log starts at the wrong offset"
+    OFFSET_LOST = "a committed offset is lost"
+    OFFSET_ABORTED = "an offset of an aborted transaction counts"
+    OFFSET_OPEN = "an offset of an open transaction counts"
+    ZOMBIE_OFFSET = "somebody who is shut out has committed an offset"
+    UNSTABLE = "an offset that may still change is given out as stable, or one that cannot is not"
+    GENERATION = "a generation of a group is not what it was, or comes twice"
+    SHARED = "a partition has two owners, or none"
+    EXPIRY = "a session that is over goes on, or one that is not is ended"
 
 
 class BrokenPromiseError(AssertionError):

@@ -35,6 +35,12 @@ WEIGHTS = {
     "go_offline": 1,
     "come_online": 2,
     "look_from_outside": 3,
+    "commit_offset": 10,
+    "send_offsets": 14,
+    "zombie_offsets": 6,
+    "join": 6,
+    "leave": 2,
+    "fall_silent": 2,
 }
 CRASHES = 0.12  # of all calls that write, cut off in their middle
 
@@ -83,7 +89,30 @@ def step(world: World, chance: random.Random) -> None:
         world.come_online()
     elif name == "look_from_outside":
         world.look_from_outside()
+    else:
+        step_group(world, chance, name, crash)
     world.check()
+
+
+def step_group(world: World, chance: random.Random, name: str, crash: int | None) -> None:
+    """The same, of what is about groups."""
+    number, member, key = (
+        chance.randrange(len(world.holders)),
+        chance.randrange(4),
+        chance.choice(KEYS),
+    )
+    if name == "commit_offset":
+        world.commit_offset(member, key, crash)
+    elif name == "send_offsets":
+        world.send_offsets(number, member, key, crash)
+    elif name == "zombie_offsets":
+        world.zombie_offsets(chance.randrange(6), key, chance.randrange(4))
+    elif name == "join":
+        world.join(member, chance.choice(["", "", "joining", "syncing"]))
+    elif name == "leave":
+        world.leave(member)
+    elif name == "fall_silent":
+        world.fall_silent(member)
 
 
 def soak(path: Path, *, seed: int, steps: int, durability: str) -> World:

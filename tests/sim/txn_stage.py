@@ -60,6 +60,9 @@ CONFIG = {
     "transaction.state.log.num.partitions": 3,
     "log.index.size.max.bytes": 1000,
     "transaction.two.phase.commit.enable": True,
+    "offsets.topic.num.partitions": 2,
+    "offsets.topic.segment.bytes": 1500,
+    "group.initial.rebalance.delay.ms": 0,
 }
 REFUSALS = (
     ConcurrentTransactionsError,
@@ -168,6 +171,7 @@ class Stage(abc.ABC):
             transaction.unmarked.clear()
         if power_fails:
             self._lose_clients()
+        self.lost(power_fails=power_fails)
         self._open()
         self._watch()
         for holder in self.holders:
@@ -177,6 +181,7 @@ class Stage(abc.ABC):
         self.check()
         self._check_shown_outside()
         self._ask_who_is_open()
+        self.came_back(power_fails=power_fails)
         if power_fails:
             self.plain = [self._new_plain() for _ in self.plain]
             self._complete_prepared()
@@ -187,6 +192,18 @@ class Stage(abc.ABC):
     @abc.abstractmethod
     def take_over(self, number: int, crash: int | None = None, *, keeps: bool = False) -> None:
         """Somebody else takes an id."""
+
+    @abc.abstractmethod
+    def lost(self, *, power_fails: bool) -> None:
+        """The broker is gone, and with the power all that was not durable."""
+
+    @abc.abstractmethod
+    def came_back(self, *, power_fails: bool) -> None:
+        """The broker is there again, and what it knows is asked for."""
+
+    @abc.abstractmethod
+    def check_groups(self) -> None:
+        """What groups have committed is what they must have."""
 
     @abc.abstractmethod
     def ended(self, transaction: Transaction, fate: Fate) -> None:
@@ -311,6 +328,7 @@ class Stage(abc.ABC):
         self._bounds, self.woken = bounds, False
         views = {key: self.view(key) for key in KEYS}
         self.model.check(views)
+        self.check_groups()
         for reader in self.readers:
             for key, view in views.items():
                 self._check_reader(reader, key, view)

@@ -17,6 +17,7 @@ from oncelog.base.errors import (
     TransactionAbortableError,
 )
 from tests.broker.brokers import plain
+from tests.sim.txn_groups import Groups
 from tests.sim.txn_model import (
     ABORTED,
     COMMITTED,
@@ -27,7 +28,6 @@ from tests.sim.txn_model import (
     Transaction,
 )
 from tests.sim.txn_parts import Doubt, Holder, Sent, take_offline
-from tests.sim.txn_stage import Stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +38,7 @@ HOUSEKEEPING_MS = 10_000
 RETRIES_MAX = 5  # a broker knows this many batches of a producer again
 
 
-class World(Stage):
+class World(Groups):
     """Everything, and what can happen to it."""
 
     # ------------------------------------------------------------ transactions
@@ -161,6 +161,8 @@ class World(Stage):
                 Kind.TORN, transaction.name, f"{transaction}, and now {fate.value}"
             )
         is_new, transaction.fates = transaction.fates != {fate}, {fate}
+        if fate is COMMITTED:
+            self.offsets.ended(transaction)
         for key, partition in self.model.partitions.items():
             last = [r.offset for r in partition.records if r.transaction is transaction]
             if last and is_new and key in self.offline:
@@ -290,6 +292,7 @@ class World(Stage):
         def call() -> None:
             self.broker.transactions.prepare_txn(holder.name, producer.producer_id, producer.epoch)
             holder.is_prepared = True
+            self.offsets.ended(transaction)
             for key, partition in self.model.partitions.items():
                 for record in partition.records:
                     if record.transaction is transaction:
@@ -383,13 +386,20 @@ class World(Stage):
     def let_time_pass(self, ms: int, crash: int | None = None) -> None:
         """Housekeeping aborts what took too long, and writes the markers that had to wait."""
         self.trace.append(f"time {ms} crash={crash}")
+        self._finish_rebalance()
         self.clock.advance(ms)
+        self.tick_groups()
         late = []
         for holder in self.holders:
             if holder.transaction and OPEN in holder.transaction.fates and self._is_late(holder):
                 holder.transaction.fates.add(ABORTED)
                 late.append(holder)
+        phase, crashes = self.gang.phase, self.crashes
+        self.gang.phase = "doubt"
         self._call(self._tick, crash, lambda: None)
+        if self.crashes == crashes:
+            self.gang.phase = phase
+            self.note_expiry()
         for holder in late:
             self._note_time_out(holder)
 
@@ -472,6 +482,7 @@ class World(Stage):
             self.model.crashed()
         else:
             self.model.restarted()
+            self.offsets.made_durable()
             for reader in self.readers:
                 for key, partition in self.model.partitions.items():
                     reader.seen[key] = [
