@@ -1,6 +1,7 @@
 /* The Arrow C data interface, both ways: decoded columns out, record columns in. No Arrow library is
  * linked; the structs are the interface. */
 #include <limits.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,10 +119,11 @@ static bool view_array(struct ArrowArray *array, ol_columns *columns, const ol_b
     return true;
 }
 
-ol_status ol_arrow_array(struct ArrowArray *array, ol_columns *columns) {
-    bool made = array_node(array, columns, columns->count, 1, 6);
+/* The columns of the records, in an array whose first `before` children are somebody else's. */
+static bool record_arrays(struct ArrowArray *array, ol_columns *columns, int64_t before) {
+    bool made = array_node(array, columns, columns->count, 1, before + 6);
     if (made) {
-        struct ArrowArray **fields = array->children;
+        struct ArrowArray **fields = array->children + before;
         made =
             fixed_array(fields[0], columns, columns->offsets) &&
             fixed_array(fields[1], columns, columns->timestamps) &&
@@ -140,6 +142,84 @@ ol_status ol_arrow_array(struct ArrowArray *array, ol_columns *columns) {
                    binary_array(items->children[1], columns, &columns->header_value,
                                 columns->header_count);
         }
+    }
+    return made;
+}
+
+ol_status ol_arrow_array(struct ArrowArray *array, ol_columns *columns) {
+    if (record_arrays(array, columns, 0)) return OL_OK;
+    array->release(array);
+    return OL_E_MEMORY;
+}
+
+/* ---------------------------------------------------------------- out: topic and partition */
+
+struct ol_place {
+    atomic_int references;
+    int64_t room;
+    int32_t *numbers;     /* the partition, and behind it as many zeros: the topic's index */
+    int32_t name_ends[2]; /* offsets of the dictionary's only entry */
+    char name[];
+};
+
+ol_place *ol_place_new(const char *topic, size_t size, int32_t partition, int64_t room) {
+    if (size > INT32_MAX || room < 0 || room > INT32_MAX) return NULL;
+    ol_place *place = calloc(1, sizeof *place + size);
+    if (!place) return NULL;
+    place->numbers = calloc((size_t)room * 2 + 1, sizeof *place->numbers);
+    if (!place->numbers) {
+        free(place);
+        return NULL;
+    }
+    atomic_init(&place->references, 1);
+    place->room = room;
+    for (int64_t i = 0; i < room; i++) place->numbers[i] = partition;
+    place->name_ends[1] = (int32_t)size;
+    memcpy(place->name, topic, size);
+    return place;
+}
+
+void ol_place_release(ol_place *place) {
+    if (!place || atomic_fetch_sub(&place->references, 1) > 1) return;
+    free(place->numbers);
+    free(place);
+}
+
+int64_t ol_place_room(const ol_place *place) { return place->room; }
+
+static void place_array_release(struct ArrowArray *array) {
+    if (array->dictionary) {
+        if (array->dictionary->release) array->dictionary->release(array->dictionary);
+        free(array->dictionary);
+    }
+    free((void *)array->buffers);
+    ol_place_release(array->private_data);
+    array->release = NULL;
+}
+
+static bool place_array(struct ArrowArray *array, ol_place *place, int64_t length, int64_t buffers,
+                        const void *content) {
+    *array = (struct ArrowArray){.length = length,
+                                 .n_buffers = buffers,
+                                 .release = place_array_release,
+                                 .private_data = place};
+    atomic_fetch_add(&place->references, 1);
+    if (!(array->buffers = calloc((size_t)buffers, sizeof *array->buffers))) return false;
+    array->buffers[1] = content;
+    return true;
+}
+
+ol_status ol_arrow_placed_array(struct ArrowArray *array, ol_columns *columns, ol_place *place) {
+    if (place->room < columns->count) return OL_E_ARGUMENT;
+    bool made = record_arrays(array, columns, 2);
+    if (made) {
+        struct ArrowArray *topic = array->children[0];
+        int64_t count = columns->count;
+        made = place_array(topic, place, count, 2, place->numbers + place->room) &&
+               (topic->dictionary = calloc(1, sizeof *topic->dictionary)) != NULL &&
+               place_array(topic->dictionary, place, 1, 3, place->name_ends) &&
+               place_array(array->children[1], place, count, 2, place->numbers);
+        if (made) topic->dictionary->buffers[2] = place->name;
     }
     if (made) return OL_OK;
     array->release(array);
@@ -185,6 +265,25 @@ static bool bind_binary(ol_column *column, const struct ArrowSchema *schema,
         column->variadic = (const uint8_t *const *)(array->buffers + 2);
     else
         column->data = column->kind == OL_COLUMN_FIXED ? array->buffers[1] : array->buffers[2];
+    return true;
+}
+
+bool ol_arrow_binary(ol_column *column, const struct ArrowSchema *schema,
+                     const struct ArrowArray *array) {
+    return bind_binary(column, schema, array);
+}
+
+bool ol_arrow_integers(ol_integers *column, const struct ArrowSchema *schema,
+                       const struct ArrowArray *array) {
+    static const char formats[] = {'c', 's', 'i', 'l'}; /* of 1, 2, 4 and 8 bytes */
+    if (schema->dictionary || strlen(schema->format) != 1) return false;
+    const char *found = memchr(formats, schema->format[0], sizeof formats);
+    if (!found) return false;
+    *column = (ol_integers){.values = array->buffers[1],
+                            .validity = array->null_count == 0 ? NULL : array->buffers[0],
+                            .offset = array->offset,
+                            .length = array->length,
+                            .width = 1 << (found - formats)};
     return true;
 }
 

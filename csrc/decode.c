@@ -169,6 +169,18 @@ static bool mark_null(ol_binary *binary, int64_t index, int64_t capacity) {
     return true;
 }
 
+/* The same for all from `first` to before `end`. */
+static bool mark_nulls(ol_binary *binary, int64_t first, int64_t end, int64_t capacity) {
+    for (; first < end && (first % 8 || end - first < 8); first++)
+        if (!mark_null(binary, first, capacity)) return false;
+    if (first == end) return true;
+    int64_t whole = (end - first) / 8;
+    if (!mark_null(binary, first, capacity)) return false; /* sees to the bits */
+    memset(binary->validity + first / 8, 0, (size_t)whole);
+    binary->null_count += 8 * whole - 1;
+    return mark_nulls(binary, first + 8 * whole, end, capacity);
+}
+
 static bool finish_views(ol_columns *columns, ol_binary *binary) {
     int32_t number = columns->window_count;
     if (!grow(&binary->variadic_sizes, number + 1, sizeof *binary->variadic_sizes)) return false;
@@ -339,6 +351,47 @@ ALWAYS_INLINE void prefetch(const uint8_t *at, size_t ahead) {
     __builtin_prefetch((const void *)(there + 64));
 }
 
+/* How far a batch is decoded. */
+typedef struct progress {
+    const uint8_t *at;
+    int64_t slot; /* of the next record in the columns */
+    int64_t last_delta;
+    int32_t index; /* of the next record in the batch */
+} progress;
+
+/* Decodes records for as long as they have the known shape and are in order: no sizes to look at, no
+ * headers, no nulls to mark one by one. What ends the run is left to the loop that tells what is wrong.
+ * Returns false without memory. */
+ALWAYS_INLINE bool fill_alike(progress *done, const shape *known, const ol_header *header,
+                              const uint8_t *end, const ol_columns *columns, sink *keys,
+                              sink *values, int32_t headers, size_t ahead, bool views,
+                              bool in_place) {
+    const shape alike =
+        *known; /* a copy: for all a compiler knows, what is stored may be the shape */
+    const int32_t key_size = alike.key_size < 0 ? 0 : alike.key_size;
+    const int32_t value_size = alike.value_size < 0 ? 0 : alike.value_size;
+    int64_t *offsets = columns->offsets, *timestamps = columns->timestamps;
+    int32_t *header_starts = columns->header_starts;
+    const uint8_t *at = done->at;
+    int64_t slot = done->slot, last_delta = done->last_delta;
+    const int64_t first = slot, stop = slot + (header->record_count - done->index);
+    fields record;
+    while (slot < stop && read_alike(&record, &alike, at, end) &&
+           offset_in_order(header, last_delta, &record)) {
+        if (ahead) prefetch(at, ahead);
+        last_delta = record.offset_delta;
+        offsets[slot] = header->base_offset + record.offset_delta;
+        timestamps[slot] = record_timestamp(header, record.timestamp_delta);
+        put_value(keys, slot, record.key, key_size, views, in_place);
+        put_value(values, slot, record.value, value_size, views, in_place);
+        header_starts[++slot] = headers;
+        at += alike.size;
+    }
+    *done = (progress){at, slot, last_delta, done->index + (int32_t)(slot - first)};
+    return (alike.key_size >= 0 || mark_nulls(keys->binary, first, slot, columns->capacity)) &&
+           (alike.value_size >= 0 || mark_nulls(values->binary, first, slot, columns->capacity));
+}
+
 ALWAYS_INLINE ol_status fill(const ol_decoder *decoder, ol_columns *columns, const uint8_t *payload,
                              size_t size, const target *into, bool views, bool in_place,
                              bool ranged, ol_fault *fault) {
@@ -354,6 +407,15 @@ ALWAYS_INLINE ol_status fill(const ol_decoder *decoder, ol_columns *columns, con
     shape known = {.size = 0};
     for (int32_t index = 0; index < header.record_count; index++) {
         fields record;
+        if (!ranged && known.size) {
+            progress done = {at, slot, last_delta, index};
+            if (!fill_alike(&done, &known, &header, end, columns, &keys, &values, headers, ahead,
+                            views, in_place))
+                return no_memory(fault);
+            at = done.at, slot = done.slot, last_delta = done.last_delta, index = done.index;
+            if (index == header.record_count) break;
+            known.size = 0; /* another try for every record would cost more than it finds */
+        }
         if (ahead) prefetch(at, ahead);
         if (!(at = read_next(&record, &known, &last_size, at, end, &what)))
             return bad_record(fault, index, what);

@@ -372,6 +372,42 @@ ol_status ol_txn_index_collect(const ol_txn_summary *summary, const uint8_t *ent
 ol_status ol_abort_filter(uint8_t *visible, const ol_header *rows, int64_t row_count,
                           const ol_aborted *aborted, int64_t aborted_count);
 
+/* ---------------------------------------------------------------- rows of many partitions */
+
+/* Whole numbers of a column, 1, 2, 4 or 8 bytes wide. */
+typedef struct ol_integers {
+    const void *values;
+    const uint8_t *validity; /* NULL: no nulls */
+    int64_t offset;          /* of the first row, in values and in validity */
+    int64_t length;
+    int32_t width;
+} ol_integers;
+
+enum {
+    OL_PLACE_UNKNOWN = -1, /* a partition that the index does not speak of */
+    OL_PLACE_NULL = -2,
+};
+
+/* Aborted transactions of many partitions. A place is a partition's number in the order of topics (by
+ * their bytes) and partitions. */
+typedef struct ol_aborted_index {
+    const ol_slice *topics;
+    const int32_t *numbers;
+    const int64_t *stable;     /* offsets from here on are not stable yet; INT64_MAX: not known */
+    const int64_t *starts;     /* place_count + 1: whose rows begin where */
+    const ol_aborted *aborted; /* by place, producer, first offset; a producer's do not overlap */
+    int64_t place_count;
+} ol_aborted_index;
+
+/* Places of the rows [start, start + count), whose topics are given. */
+void ol_places(int32_t *places, const ol_aborted_index *index, const ol_slice *topics,
+               const ol_integers *partitions, int64_t start, int64_t count);
+/* visible[i] = whether a read_committed reader sees row i; null[i] = whether that cannot be told, because its
+ * place, offset or attributes are null. A null producer is none. Returns how many are null. */
+int64_t ol_visible(uint8_t *visible, uint8_t *null, const ol_aborted_index *index,
+                   const int32_t *places, const ol_integers *offsets,
+                   const ol_integers *producer_ids, const ol_integers *attributes, int64_t count);
+
 /* ---------------------------------------------------------------- producers of a partition */
 
 enum { OL_PRODUCER_BATCHES = 5, OL_NO_EPOCH = -1 };
@@ -540,6 +576,16 @@ struct ArrowArrayStream {
 ol_status ol_arrow_schema(struct ArrowSchema *schema, bool views);
 ol_status ol_arrow_array(struct ArrowArray *array, ol_columns *columns);
 
+/* A topic and a partition as columns of up to `room` rows, all alike: made once, shared by all arrays that show
+ * them, and counted, since the last of those may be released by any thread. */
+typedef struct ol_place ol_place;
+ol_place *ol_place_new(const char *topic, size_t size, int32_t partition, int64_t room);
+void ol_place_release(ol_place *place);
+int64_t ol_place_room(const ol_place *place);
+/* Columns topic (int32 into a dictionary of one string) and partition, then those of ol_arrow_array.
+ * OL_E_ARGUMENT: more rows than the place has room for. */
+ol_status ol_arrow_placed_array(struct ArrowArray *array, ol_columns *columns, ol_place *place);
+
 typedef enum ol_column_kind {
     OL_COLUMN_NULL,
     OL_COLUMN_BINARY,       /* 32-bit offsets */
@@ -581,6 +627,11 @@ typedef struct ol_arrow_records {
  * `column`. */
 ol_status ol_arrow_bind(ol_arrow_records *records, const struct ArrowSchema *schema,
                         const struct ArrowArray *array, const char **column, ol_fault *fault);
+/* Binds one binary or string column, or one of integers; false for any other type. */
+bool ol_arrow_binary(ol_column *column, const struct ArrowSchema *schema,
+                     const struct ArrowArray *array);
+bool ol_arrow_integers(ol_integers *column, const struct ArrowSchema *schema,
+                       const struct ArrowArray *array);
 /* Slices [start, start + count) of a column. */
 ol_status ol_column_slices(const ol_column *column, int64_t start, int64_t count, ol_slice *out);
 /* Timestamps in milliseconds; nulls become default_timestamp. */

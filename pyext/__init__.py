@@ -5,8 +5,10 @@ from importlib.util import find_spec as _find_spec
 MODULES = (
     "abort_filter",
     "accumulator",
+    "attempt",
     "batch",
     "checksum",
+    "columns",
     "compaction",
     "offsets",
     "published",

@@ -15,6 +15,7 @@ from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.object cimport PyObject
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
+from libc.math cimport INFINITY
 from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
@@ -37,6 +38,7 @@ cdef enum:
     RECORD_BYTES_OVERHEAD = OL_HEADER_BYTES + 5 * 5 + 10 + 1
     HEADER_BYTES_OVERHEAD = 2 * 5
     NS_PER_MS = 1000000
+    SECONDS_MAX = 1000000  # a sleep that is longer has no end
 
 
 # ---------------------------------------------------------------- partitions of keys
@@ -415,6 +417,97 @@ cdef class TopicIntake:
         self.sticky = partition
 
 
+cdef extern from "pythread.h" nogil:
+    ctypedef void *PyThread_type_lock
+    PyThread_type_lock PyThread_allocate_lock()
+    void PyThread_free_lock(PyThread_type_lock lock)
+    int PyThread_acquire_lock(PyThread_type_lock lock, int waits)
+    int PyThread_acquire_lock_timed(PyThread_type_lock lock, long long microseconds, int is_interruptible)
+    void PyThread_release_lock(PyThread_type_lock lock)
+
+
+@cython.final
+cdef class Alarm:
+    """Wakes one thread when a batch has lingered long enough, when its own time has come, or when it is rung for.
+
+    Most batches are sent before their time is over. Whoever sleeps looks again then by itself, without the
+    interpreter: threads that take it for nothing, every few milliseconds in each of many producers, would halve what
+    those who work get done. Times are seconds of the caller's clock; none is read here.
+    """
+    cdef PyThread_type_lock _guard     # of all numbers; nobody who holds it wants the GIL
+    cdef PyThread_type_lock _signal    # held, unless the sleeper was signalled
+    cdef bint _is_signalled
+    cdef bint _is_rung
+    cdef double _now                   # as late as anybody has said
+    cdef double _lingering             # when the oldest open batch has lingered
+    cdef double _until                 # when the sleeper will look next; -inf: it is awake
+
+    def __cinit__(self):
+        self._guard = PyThread_allocate_lock()
+        self._signal = PyThread_allocate_lock()
+        if self._guard is NULL or self._signal is NULL:
+            raise MemoryError()
+        PyThread_acquire_lock(self._signal, 1)
+        self._now = self._until = -INFINITY
+        self._lingering = INFINITY
+
+    def __dealloc__(self):
+        if self._guard is not NULL:
+            PyThread_free_lock(self._guard)
+        if self._signal is not NULL:
+            if not self._is_signalled:
+                PyThread_release_lock(self._signal)
+            PyThread_free_lock(self._signal)
+
+    cdef void _wake(self) noexcept nogil:
+        """The guard is held."""
+        if not self._is_signalled:
+            self._is_signalled = True
+            PyThread_release_lock(self._signal)
+
+    def ring(self):
+        """Wakes the sleeper, or keeps it from falling asleep."""
+        PyThread_acquire_lock(self._guard, 1)
+        self._is_rung = True
+        self._wake()
+        PyThread_release_lock(self._guard)
+
+    cdef void _linger_until(self, double due, double now) noexcept:
+        """The oldest open batch is due then; what was due before no longer counts."""
+        PyThread_acquire_lock(self._guard, 1)
+        self._lingering = due
+        self._now = max(self._now, now)
+        if due < self._until:
+            self._wake()
+        PyThread_release_lock(self._guard)
+
+    def sleep(self, double now, double due):
+        """Returns when a batch has lingered, at ``due``, or when it is rung."""
+        with nogil:
+            PyThread_acquire_lock(self._guard, 1)
+            self._now = now
+            while not self._is_rung:
+                self._until = min(due, self._lingering)
+                if self._until <= self._now:
+                    break
+                self._wait(self._until - self._now)
+            self._is_rung = False
+            self._until = -INFINITY
+            PyThread_release_lock(self._guard)
+
+    cdef void _wait(self, double seconds) noexcept nogil:
+        cdef double until = self._until
+        cdef long long microseconds = -1 if seconds > SECONDS_MAX else <long long>(seconds * 1e6) + 1
+        cdef int status
+        PyThread_release_lock(self._guard)
+        status = PyThread_acquire_lock_timed(self._signal, microseconds, 0)
+        PyThread_acquire_lock(self._guard, 1)
+        if status == 1:
+            self._is_signalled = False
+        else:
+            self._now = max(self._now, until)
+
+
 cdef class Accumulator:
     """Takes records and puts them into open batches; everything that needs a decision is asked of a subclass.
 
@@ -439,6 +532,8 @@ cdef class Accumulator:
     cdef readonly int64_t batch_count  # in the log, and what they hold
     cdef readonly int64_t sent_records
     cdef readonly int64_t sent_bytes
+    cdef Alarm _alarm                  # of who sends what has lingered; None: nobody does
+    cdef double _linger_s
     cdef public object gate            # None: records are welcome; else it is called, and raises
 
     def __cinit__(self, *args, **options):
@@ -456,6 +551,11 @@ cdef class Accumulator:
         self._is_eager = is_eager
         self._ignores_keys = ignores_keys or rotates
         self._rotates = rotates
+
+    def linger_with(self, Alarm alarm not None, double linger_s):
+        """The alarm goes off when an open batch is that old."""
+        self._alarm = alarm
+        self._linger_s = linger_s
 
     def send(self, topic, value=None, key=None, partition=None, timestamp=None, headers=None, on_delivery=None):
         """Adds one record to the batch that its partition has open; the answer comes with the Delivery.
@@ -585,8 +685,8 @@ cdef class Accumulator:
         if target.open_batch is not None:  # not before: making the batch may have run other threads
             return False
         target.open_batch = batch
-        self._forget_closed()
         self.opened.append(batch)
+        self._set_alarm(now_ms)
         return True
 
     def close_batch(self, PartitionIntake target not None):
@@ -596,6 +696,7 @@ cdef class Accumulator:
             return None
         target.open_batch = None
         batch.is_open = False
+        self._set_alarm(0)
         if not batch.record_count:
             batch.complete(-1, -1)
             self.available_bytes += batch.reserved_bytes
@@ -608,6 +709,15 @@ cdef class Accumulator:
         """When the batch was opened that is open for longest; -1 if none is."""
         self._forget_closed()
         return (<Batch>self.opened[0]).opened_ms if self.opened else -1
+
+    cdef int _set_alarm(self, int64_t now_ms) except -1:
+        """For the batch that is open for longest."""
+        self._forget_closed()
+        if self._alarm is not None:
+            self._alarm._linger_until(
+                (<Batch>self.opened[0]).opened_ms / 1000.0 + self._linger_s if self.opened else INFINITY,
+                now_ms / 1000.0)
+        return 0
 
     cdef int _forget_closed(self) except -1:
         opened = self.opened
@@ -678,6 +788,7 @@ cdef class Accumulator:
                 batch.is_open = False
                 self.incomplete[batch] = None
                 dropped.append(batch)
+        self._set_alarm(0)
         return dropped
 
     # What a subclass decides.

@@ -21,11 +21,11 @@ from libc.string cimport memcpy, memset
 from oncelog_c cimport (
     OL_ATTR_CODEC, OL_BATCH_FULL, OL_COMPRESSED, OL_E_RECORD, OL_HEADER_BYTES, OL_OK, PyBUF_READ, Py_IsInitialized, ArrowArray,
     ArrowArrayStream, ArrowSchema, check, decompressed, fault_error, hold_rows, ol_arrow_array, ol_arrow_bind,
-    ol_arrow_header_range, ol_arrow_records, ol_arrow_schema, ol_arrow_timestamps, ol_block, ol_bytes,
+    ol_arrow_header_range, ol_arrow_placed_array, ol_arrow_records, ol_arrow_schema, ol_arrow_timestamps, ol_block, ol_bytes,
     ol_bytes_reserve, ol_column_bytes_hint, ol_column_slices, ol_columns, ol_columns_finish, ol_columns_new,
     ol_columns_release, ol_decode, ol_decode_payload, ol_decoder, ol_encode, ol_encode_close, ol_encoder,
-    ol_encoder_free, ol_encoder_init, ol_fault, ol_header, ol_header_read, ol_header_restamp, ol_last_offset, ol_scan,
-    ol_slice, ol_status, pin, pinned_data, pinned_size,
+    ol_encoder_free, ol_encoder_init, ol_fault, ol_header, ol_header_read, ol_header_restamp, ol_last_offset,
+    ol_place, ol_place_new, ol_place_release, ol_place_room, ol_scan, ol_slice, ol_status, pin, pinned_data, pinned_size,
 )
 
 import numpy as np
@@ -671,16 +671,51 @@ cdef class RecordColumns:
             raise MemoryError()
         return _schema_capsule(self.views), PyCapsule_New(array, "arrow_array", _release_array)
 
-    def _arrow_array_address(self):
-        """Address of a fresh struct ArrowArray, for an importer that has the schema already.
+    def _arrow_array_address(self, Place place=None):
+        """Address of a fresh struct ArrowArray, for an importer that has the schema already; with a ``place``,
+        its topic and partition are the first two columns.
 
         Valid until the next call; the importer moves its content out, as the C data interface says.
         """
+        cdef ol_status status
         if self._exported.release is not NULL:
             self._exported.release(&self._exported)
-        if ol_arrow_array(&self._exported, self._columns) != OL_OK:
+        if place is None:
+            status = ol_arrow_array(&self._exported, self._columns)
+        else:
+            status = ol_arrow_placed_array(&self._exported, self._columns, place._reach(self._columns.count))
+        if status != OL_OK:
             raise MemoryError()
         return <size_t>&self._exported
+
+
+@cython.final
+cdef class Place:
+    """A topic and a partition as the columns that stand before those of the records, all rows alike.
+
+    They are made once, for as many rows as the longest columns had so far, and shared by all record batches.
+    """
+    cdef ol_place *_place
+    cdef readonly bytes topic
+    cdef readonly int32_t partition
+
+    def __cinit__(self, str topic not None, int32_t partition):
+        self.topic = topic.encode()
+        self.partition = partition
+
+    def __dealloc__(self):
+        ol_place_release(self._place)
+
+    cdef ol_place *_reach(self, int64_t count) except NULL:
+        """Room for so many rows; arrays that share what there was before keep it."""
+        cdef ol_place *longer
+        if self._place is NULL or ol_place_room(self._place) < count:
+            longer = ol_place_new(self.topic, <size_t>len(self.topic), self.partition, count + count // 2)
+            if longer is NULL:
+                raise MemoryError()
+            ol_place_release(self._place)
+            self._place = longer
+        return self._place
 
 
 @cython.final

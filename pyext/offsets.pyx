@@ -10,8 +10,6 @@ Layout  engine/broker/group_records.py. Only the forms that Kafka 4 writes are r
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
-from cpython.object cimport PyObject
-from cpython.ref cimport Py_INCREF, Py_XDECREF
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memset
@@ -26,6 +24,7 @@ import numpy as np
 cdef enum:
     CONTROL_COMMIT = 1
     UUID_BYTES = 16
+    PARTITION_BYTES = 4  # at the end of a key
     ROWS_MIN = 16
     GAP_MAX = 16  # rows are for numbers without large gaps: one far away number must not claim memory
 
@@ -75,7 +74,6 @@ cdef struct Key:
     const uint8_t *topic
     Py_ssize_t group_size
     Py_ssize_t topic_size
-    int32_t partition
 
 
 cdef struct Value:
@@ -113,10 +111,9 @@ cdef bint _read_key(Key *key, const ol_slice *data) noexcept nogil:
     at = key.group + key.group_size
     key.topic_size = _u16(at)
     left -= 2 + key.topic_size
-    if left != 4 or key.topic_size > 0x7fff:
+    if left != PARTITION_BYTES or key.topic_size > 0x7fff:
         return False
     key.topic = at + 2
-    key.partition = <int32_t>_u32(key.topic + key.topic_size)
     return True
 
 
@@ -183,29 +180,30 @@ cdef struct Row:
     int64_t offset
     int64_t commit_ms
     int64_t record_offset
-    PyObject *metadata          # NULL: there is no row; held
-    PyObject *topic_id          # held
     int32_t leader_epoch
+    int32_t label               # 0: there is no row; else where its metadata and topic id are, plus one
 
 
 @cython.final
-@cython.no_gc  # rows hold bytes and text alone
+@cython.no_gc  # it refers to numbers, bytes and text alone
 cdef class TopicOffsets:
     """The offsets of one group and topic by partition: a mapping, to be read only. An offset is made an object when
-    it is asked for."""
+    it is asked for. Most rows have the same metadata and topic id, which are kept once, as a label."""
     cdef Row *_rows             # by partition number
     cdef int32_t _capacity
     cdef int32_t _used
     cdef dict _others           # what does not fit a row: far away numbers, offsets with an expiry
+    cdef list _labels           # (metadata, topic id)
+    cdef dict _numbers          # of labels, from 1 on
+    cdef bytes _last_topic_id   # of the last label without metadata, as the next row most often has it, too
+    cdef int32_t _last_label
 
     def __cinit__(self):
         self._others = {}
+        self._labels = []
+        self._numbers = {}
 
     def __dealloc__(self):
-        cdef int32_t number
-        for number in range(self._capacity):
-            Py_XDECREF(self._rows[number].metadata)
-            Py_XDECREF(self._rows[number].topic_id)
         PyMem_Free(self._rows)
 
     def __len__(self):
@@ -216,7 +214,7 @@ cdef class TopicOffsets:
 
     def __iter__(self):
         cdef int32_t number
-        found = [number for number in range(self._capacity) if self._rows[number].metadata != NULL]
+        found = [number for number in range(self._capacity) if self._rows[number].label]
         found.extend(self._others)
         return iter(found)
 
@@ -228,7 +226,7 @@ cdef class TopicOffsets:
         """The offset of a partition, or None."""
         cdef CommittedOffset made
         cdef Row *row
-        if not 0 <= partition < self._capacity or self._rows[<int32_t>partition].metadata == NULL:
+        if not 0 <= partition < self._capacity or self._rows[<int32_t>partition].label == 0:
             return self._others.get(partition)
         row = &self._rows[<int32_t>partition]
         made = CommittedOffset.__new__(CommittedOffset)
@@ -237,8 +235,7 @@ cdef class TopicOffsets:
         made.expire_ms = -1
         made.record_offset = row.record_offset
         made.leader_epoch = row.leader_epoch
-        made.metadata = <str>row.metadata
-        made.topic_id = <bytes>row.topic_id
+        made.metadata, made.topic_id = self._labels[row.label - 1]
         return made
 
     cdef Row *_row(self, int32_t partition) except? NULL:
@@ -265,21 +262,42 @@ cdef class TopicOffsets:
             self._others[partition] = CommittedOffset(value.offset, value.leader_epoch, metadata, value.commit_ms, -1,
                                                       topic_id, record_offset=record_offset)
             return 0
-        if row.metadata == NULL:
+        if row.label == 0:
             self._used += 1
             if self._others:
                 self._others.pop(partition, None)
-        Py_INCREF(metadata)
-        Py_INCREF(topic_id)
-        Py_XDECREF(row.metadata)
-        Py_XDECREF(row.topic_id)
-        row.metadata = <PyObject *>metadata
-        row.topic_id = <PyObject *>topic_id
+        row.label = self._label(metadata, topic_id)
         row.offset = value.offset
         row.commit_ms = value.commit_ms
         row.record_offset = record_offset
         row.leader_epoch = value.leader_epoch
         return 0
+
+    cdef inline int32_t _label(self, str metadata, bytes topic_id) except -1:
+        if topic_id is self._last_topic_id and not metadata:
+            return self._last_label
+        return self._new_label(metadata, topic_id)
+
+    cdef int32_t _new_label(self, str metadata, bytes topic_id) except -1:
+        cdef int32_t number
+        cdef list labels = self._labels
+        if len(labels) > 2 * <Py_ssize_t>self._capacity + ROWS_MIN:  # most of them are nobody's any more
+            self._labels = []
+            self._numbers = {}
+            for number in range(self._capacity):
+                if self._rows[number].label:
+                    self._rows[number].label = self._number_of(labels[self._rows[number].label - 1])
+        number = self._number_of((metadata, topic_id))
+        self._last_topic_id = None if metadata else topic_id
+        self._last_label = number
+        return number
+
+    cdef int32_t _number_of(self, tuple label) except -1:
+        cdef object number = self._numbers.get(label)
+        if number is None:
+            self._labels.append(label)
+            number = self._numbers[label] = len(self._labels)
+        return number
 
     cdef int _put(self, partition, CommittedOffset made) except -1:
         """An offset that is an object already; one with an expiry stays one."""
@@ -298,10 +316,8 @@ cdef class TopicOffsets:
         self._others.pop(partition, None)
         if 0 <= partition < self._capacity:
             row = &self._rows[<int32_t>partition]
-            if row.metadata != NULL:
-                Py_XDECREF(row.metadata)
-                Py_XDECREF(row.topic_id)
-                row.metadata = row.topic_id = NULL
+            if row.label:
+                row.label = 0
                 self._used -= 1
         return 0
 
@@ -318,10 +334,9 @@ cdef class OffsetTable:
     cdef readonly dict open
     cdef object _decode_other
     # The place of the record before, as the next one is most often beside it.
-    cdef bytes _group
-    cdef bytes _topic
+    cdef bytes _names           # its key, but for the partition
     cdef bytes _topic_id
-    cdef dict _root
+    cdef int64_t _producer_id
     cdef TopicOffsets _partitions
 
     def __init__(self, decode_other):
@@ -332,8 +347,7 @@ cdef class OffsetTable:
         self._forget_place()
 
     cdef void _forget_place(self) noexcept:
-        self._group = self._topic = self._topic_id = b""
-        self._root = None
+        self._names = self._topic_id = b""
         self._partitions = None
 
     def apply(self, buffer, positions, *, int64_t start_offset=0, decompress=None, str file=""):
@@ -397,20 +411,25 @@ cdef class OffsetTable:
         return 0
 
     cdef int _apply_record(self, const ol_record *record, int64_t producer_id) except -1:
-        cdef Key key
+        cdef Py_ssize_t names_size = PyBytes_GET_SIZE(self._names)
         cdef Value value
-        cdef TopicOffsets partitions
         cdef str metadata = ""
-        if (record.value.size < 0 or not _read_key(&key, &record.key) or not _read_value(&value, &record.value)):
+        if record.value.size < 0 or not _read_value(&value, &record.value):
             return self._apply_other(record, producer_id)
-        partitions = self._place(&key, producer_id)
+        if (self._partitions is None or producer_id != self._producer_id
+                or record.key.size != names_size + PARTITION_BYTES
+                or memcmp(PyBytes_AS_STRING(self._names), record.key.data, <size_t>names_size) != 0):
+            if not self._find_place(record, producer_id):
+                return self._apply_other(record, producer_id)
+            names_size = PyBytes_GET_SIZE(self._names)
         if value.metadata_size:
             metadata = _text(value.metadata, value.metadata_size)
-        if partitions is None or metadata is None:
-            return self._apply_other(record, producer_id)
-        return partitions._set(key.partition, &value, record.offset, metadata, self._topic_id_of(&value))
+            if metadata is None:
+                return self._apply_other(record, producer_id)
+        return self._partitions._set(<int32_t>_u32(record.key.data + names_size), &value, record.offset, metadata,
+                                     self._topic_id_of(&value))
 
-    cdef bytes _topic_id_of(self, const Value *value):
+    cdef inline bytes _topic_id_of(self, const Value *value):
         """The topic id, most often that of the record before."""
         if value.topic_id == NULL:
             return b""
@@ -428,27 +447,21 @@ cdef class OffsetTable:
             self._partitions_of(self._root_of(group, producer_id), group, topic)._put(partition, row)
         return 0
 
-    cdef TopicOffsets _place(self, const Key *key, int64_t producer_id):
-        """The partitions of a group and topic, most often those of the record before; None for damaged names."""
-        cdef dict root
+    cdef bint _find_place(self, const ol_record *record, int64_t producer_id) except -1:
+        """The partitions of a record's group and topic; False for a damaged key."""
+        cdef Key key
         cdef str group, topic
-        root = self.groups if producer_id < 0 else self.pending.get(producer_id)
-        if (root is not None and root is self._root
-                and PyBytes_GET_SIZE(self._topic) == key.topic_size
-                and PyBytes_GET_SIZE(self._group) == key.group_size
-                and memcmp(PyBytes_AS_STRING(self._topic), key.topic, <size_t>key.topic_size) == 0
-                and memcmp(PyBytes_AS_STRING(self._group), key.group, <size_t>key.group_size) == 0):
-            return self._partitions
+        if not _read_key(&key, &record.key):
+            return False
         group = _text(key.group, key.group_size)
         topic = _text(key.topic, key.topic_size)
         if group is None or topic is None:
-            return None
-        root = self._root_of(group, producer_id)
-        self._partitions = self._partitions_of(root, group, topic)
-        self._group = PyBytes_FromStringAndSize(<const char *>key.group, key.group_size)
-        self._topic = PyBytes_FromStringAndSize(<const char *>key.topic, key.topic_size)
-        self._root = root
-        return self._partitions
+            return False
+        self._partitions = self._partitions_of(self._root_of(group, producer_id), group, topic)
+        self._names = PyBytes_FromStringAndSize(<const char *>record.key.data,
+                                                <Py_ssize_t>record.key.size - PARTITION_BYTES)
+        self._producer_id = producer_id
+        return True
 
     cdef dict _root_of(self, str group, int64_t producer_id):
         """Where the offsets of a producer's transaction wait, or those of no transaction are."""

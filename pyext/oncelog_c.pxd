@@ -302,7 +302,33 @@ cdef extern from "oncelog.h" nogil:
     c_bool ol_txn_watch_see(ol_txn_watch *watch, int64_t producer_id, uint32_t flag)
     uint32_t ol_txn_watch_end(ol_txn_watch *watch, int64_t producer_id)
 
+    enum:
+        OL_PLACE_UNKNOWN
+        OL_PLACE_NULL
+
+    ctypedef struct ol_integers:
+        const void *values
+        const uint8_t *validity
+        int64_t offset
+        int64_t length
+        int32_t width
+
+    ctypedef struct ol_aborted_index:
+        const ol_slice *topics
+        const int32_t *numbers
+        const int64_t *stable
+        const int64_t *starts
+        const ol_aborted *aborted
+        int64_t place_count
+
+    void ol_places(int32_t *places, const ol_aborted_index *index, const ol_slice *topics,
+                   const ol_integers *partitions, int64_t start, int64_t count)
+    int64_t ol_visible(uint8_t *visible, uint8_t *null, const ol_aborted_index *index, const int32_t *places,
+                       const ol_integers *offsets, const ol_integers *producer_ids, const ol_integers *attributes,
+                       int64_t count)
+
     struct ArrowSchema:
+        const char *format
         void (*release)(ArrowSchema *)
 
     struct ArrowArray:
@@ -317,9 +343,22 @@ cdef extern from "oncelog.h" nogil:
 
     ol_status ol_arrow_schema(ArrowSchema *schema, c_bool views)
     ol_status ol_arrow_array(ArrowArray *array, ol_columns *columns)
+    ctypedef struct ol_place:
+        pass
+    ol_place *ol_place_new(const char *topic, size_t size, int32_t partition, int64_t room)
+    void ol_place_release(ol_place *place)
+    int64_t ol_place_room(const ol_place *place)
+    ol_status ol_arrow_placed_array(ArrowArray *array, ol_columns *columns, ol_place *place)
+
+    ctypedef enum ol_column_kind:
+        OL_COLUMN_NULL
+        OL_COLUMN_BINARY
+        OL_COLUMN_LARGE_BINARY
 
     ctypedef struct ol_column:
+        ol_column_kind kind
         int64_t length
+        const uint8_t *data
 
     ctypedef struct ol_arrow_records:
         int64_t length
@@ -333,6 +372,8 @@ cdef extern from "oncelog.h" nogil:
 
     ol_status ol_arrow_bind(ol_arrow_records *records, const ArrowSchema *schema, const ArrowArray *array,
                             const char **column, ol_fault *fault)
+    c_bool ol_arrow_binary(ol_column *column, const ArrowSchema *schema, const ArrowArray *array)
+    c_bool ol_arrow_integers(ol_integers *column, const ArrowSchema *schema, const ArrowArray *array)
     ol_status ol_column_slices(const ol_column *column, int64_t start, int64_t count, ol_slice *out)
     ol_status ol_arrow_timestamps(const ol_arrow_records *records, int64_t start, int64_t count,
                                   int64_t default_timestamp, int64_t *out)

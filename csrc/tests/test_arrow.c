@@ -117,6 +117,36 @@ static void no_rows_have_buffers_all_the_same(void) {
     }
 }
 
+static void a_place_lives_as_long_as_any_array_that_shows_it(void) {
+    sample sample;
+    sample_init(&sample, 30);
+    ol_bytes data = encode_sample(&sample, 0, INT32_MAX);
+    ol_columns *columns = sample_columns(&data, false);
+    ol_place *place = ol_place_new("events", 6, 7, 30), *narrow = ol_place_new("events", 6, 7, 29);
+    struct ArrowArray array;
+    CHECK_INT(ol_arrow_placed_array(&array, columns, narrow), OL_E_ARGUMENT);
+    CHECK_INT(ol_arrow_placed_array(&array, columns, place), OL_OK);
+    ol_place_release(narrow);
+    ol_place_release(place);
+    ol_columns_release(columns);
+    CHECK_INT(array.n_children, 8);
+    CHECK_INT(((const int64_t *)array.children[2]->buffers[1])[29], 29);
+    struct ArrowArray topic = *array.children[0], partition = *array.children[1];
+    array.children[0]->release = array.children[1]->release = NULL;
+    array.release(&array);
+    for (int64_t i = 0; i < 30; i++) {
+        CHECK_INT(((const int32_t *)topic.buffers[1])[i], 0);
+        CHECK_INT(((const int32_t *)partition.buffers[1])[i], 7);
+    }
+    partition.release(&partition);
+    CHECK_INT(topic.dictionary->length, 1);
+    CHECK_INT(((const int32_t *)topic.dictionary->buffers[1])[1], 6);
+    CHECK(memcmp(topic.dictionary->buffers[2], "events", 6) == 0);
+    topic.release(&topic);
+    CHECK(topic.release == NULL);
+    free(data.data);
+}
+
 /* ---------------------------------------------------------------- in */
 
 static struct ArrowSchema schema_of(const char *format, const char *name) {
@@ -253,6 +283,7 @@ int main(void) {
     schemas_say_what_is_promised();
     arrays_live_as_long_as_anyone_looks();
     no_rows_have_buffers_all_the_same();
+    a_place_lives_as_long_as_any_array_that_shows_it();
     offsets_apply_at_every_level();
     wrong_types_are_named();
     offsets_that_fall_are_refused();

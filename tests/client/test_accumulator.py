@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from oncelog._native.accumulator import (
     Accumulator,
+    Alarm,
     Batch,
     Delivery,
     PartitionIntake,
@@ -397,3 +399,60 @@ def test_many_threads_lose_nothing() -> None:
 def test_a_delivery_cannot_be_made_by_hand() -> None:
     with pytest.raises(TypeError, match="send"):
         Delivery()
+
+
+# ---------------------------------------------------------------- the alarm
+
+
+def asleep(alarm: Alarm, due: float = float("inf")) -> threading.Thread:
+    thread = threading.Thread(target=alarm.sleep, args=(0.0, due), daemon=True)
+    thread.start()
+    time.sleep(0.05)
+    return thread
+
+
+def test_an_alarm_that_was_rung_lets_nobody_fall_asleep() -> None:
+    alarm = Alarm()
+    alarm.ring()
+    alarm.ring()
+    alarm.sleep(0.0, float("inf"))
+    sleeper = asleep(alarm)
+    assert sleeper.is_alive(), "two rings before one sleep are one"
+    alarm.ring()
+    sleeper.join(10)
+    assert not sleeper.is_alive()
+
+
+def test_an_alarm_goes_off_at_its_time() -> None:
+    alarm = Alarm()
+    started = time.monotonic()
+    alarm.sleep(100.0, 100.05)
+    assert time.monotonic() - started >= 0.049
+    alarm.sleep(100.0, 99.0)  # over already
+
+
+def test_a_batch_that_is_opened_while_the_alarm_sleeps_sets_it_off_when_it_has_lingered() -> None:
+    alarm, collector = Alarm(), Collector()
+    collector.linger_with(alarm, 0.1)
+    sleeper = asleep(alarm)
+    started = time.monotonic()
+    assert collector.open_batch(collector.queues[0], 1000, 0, 0)
+    sleeper.join(10)
+    assert not sleeper.is_alive()
+    assert time.monotonic() - started >= 0.09
+
+
+def test_a_batch_that_is_closed_in_time_wakes_nobody() -> None:
+    alarm, collector = Alarm(), Collector()
+    collector.linger_with(alarm, 0.5)
+    sleeper = asleep(alarm)
+    queue = collector.queues[0]
+    for now_ms in range(0, 800, 20):
+        collector.open_batch(queue, 1000, 0, now_ms)
+        time.sleep(0.02)
+        collector.close_batch(queue)
+    time.sleep(0.1)
+    assert sleeper.is_alive()
+    alarm.ring()
+    sleeper.join(10)
+    assert not sleeper.is_alive()

@@ -491,3 +491,28 @@ def test_no_records_are_no_batches(codec: Codec) -> None:
     assert len(batch.scan(encoded)) == 0
     for read in READERS.values():
         assert read(b"") == []
+
+
+@pytest.mark.parametrize("views", [False, True])
+@pytest.mark.parametrize("null", ["key", "value", "both", "none"])
+def test_long_runs_of_one_shape_keep_their_nulls(null: str, views: bool) -> None:
+    """Goal: records that are read by comparison with the one before have their nulls marked a whole run at a time.
+    Method: runs whose ends lie anywhere within a byte of the bitmap, broken by records of another size."""
+    keys: list[bytes | None] = []
+    values: list[bytes | None] = []
+    for length in (3, 1, 8, 17, 64, 5, 200, 7, 130):
+        keys += [None if null in ("key", "both") else b"k%04d" % number for number in range(length)]
+        values += [None if null in ("value", "both") else b"v" * 20] * length
+        keys.append(b"another")
+        values.append(b"odd" * length)
+    encoded = batch.encode(values, keys=keys, timestamps=[NOW] * len(values))
+    parts = [
+        record_batch(columns)
+        for columns in batch.decode(memoryview(encoded), batch.scan(encoded), views=views)
+    ]
+    assert [key for part in parts for key in part.column("key").to_pylist()] == keys
+    assert [value for part in parts for value in part.column("value").to_pylist()] == values
+    for part in parts:
+        part.validate(full=True)
+        for name, given_column in (("key", keys), ("value", values)):
+            assert part.column(name).null_count == given_column.count(None)
