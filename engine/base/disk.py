@@ -91,6 +91,18 @@ def read_descriptor(descriptor: int, position: int, size: int) -> bytes:
     return os.pread(descriptor, size, position)
 
 
+def read_into(descriptor: int, position: int, buffer: Buffer) -> int:
+    """Fills a buffer from an open file; returns how many bytes there were, fewer where it ends."""
+    view = memoryview(buffer)
+    done = 0
+    while done < view.nbytes:
+        count = os.preadv(descriptor, [view[done:]], position + done)
+        if not count:
+            break
+        done += count
+    return done
+
+
 def file_size(descriptor: int) -> int:
     return os.fstat(descriptor).st_size
 

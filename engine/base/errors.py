@@ -322,6 +322,14 @@ class TopicAlreadyExistsError(OncelogError):
     advice = "Use it as it is, choose another name, or delete it first"
 
 
+class TopicDeletionDisabledError(OncelogError):
+    """Topics are not to be deleted here."""
+
+    code = 73
+    remedy = Remedy.FIX
+    advice = "Open the log with delete.topic.enable=true if it shall be possible"
+
+
 class InvalidPartitionsError(OncelogError):
     """A partition count that is not possible: below one, or not above the present count."""
 
@@ -675,3 +683,16 @@ class TransactionAbortedError(OncelogError):
 
     remedy = Remedy.RETRY
     advice = "Send it again in a new transaction"
+
+
+class StagingError(OncelogError):
+    """Staged records that are not there, or not what was staged."""
+
+    remedy = Remedy.RETRY
+    advice = "Nothing of the batch was committed: run it again, and its tasks stage it anew"
+
+
+class CommitTokenError(OncelogError):
+    """A batch that does not follow the last one that its application has committed."""
+
+    remedy = Remedy.FIX

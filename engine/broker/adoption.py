@@ -13,8 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.config import TOPIC, check_options
 from ..base.disk import exists, list_directories
-from ..base.errors import InvalidConfigError, InvalidRequestError, InvalidTopicError
-from ..log.checkpoint import CLEAN_SHUTDOWN, META_PROPERTIES
+from ..base.errors import (
+    InvalidConfigError,
+    InvalidRequestError,
+    InvalidTopicError,
+    KafkaStorageError,
+)
+from ..log.checkpoint import CLEAN_SHUTDOWN, META_PROPERTIES, write_properties
 from ..partition.partition import Isolation
 from ..segment.batch import records
 from ..segment.names import parse_directory
@@ -25,6 +30,7 @@ from .txn_records import decode_value
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ..base.disk import Disk
     from ..partition.data_directory import DataDirectory
     from ..partition.partition import Partition
     from .cluster_metadata import ClusterMetadata
@@ -43,6 +49,26 @@ def check_ownership(path: str) -> None:
             f"{path} was written by a Kafka broker: open it with read_only=True, or with adopt=True to write to it "
             "from now on"
         )
+
+
+def complete_identity(path: str, disk: Disk, node_id: int, now_ms: int) -> None:
+    """Writes down whose directory this is, where nobody has: a Kafka broker starts on no other.
+
+    After the first fact of ours: a directory with this file alone is a Kafka broker's.
+    """
+    file = f"{path}/{META_PROPERTIES}"
+    if exists(file):
+        return
+    pairs = {
+        "node.id": str(node_id),
+        "directory.id": new_topic_id(),
+        "version": "1",
+        "cluster.id": new_topic_id(),
+    }
+    try:
+        write_properties(disk, file, pairs, now_ms)
+    except OSError as error:
+        raise KafkaStorageError(f"{file}: {error}") from error
 
 
 def _is_partition(directory: str) -> bool:

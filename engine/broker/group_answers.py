@@ -8,12 +8,14 @@ from ..base.errors import InvalidRequestError, OffsetMetadataTooLargeError
 from ..segment.names import PARTITION_MAX
 from .consumer_group import ConsumerGroup
 from .group_metadata import GroupMetadata, GroupState
+from .group_records import NO_TOPIC_ID, OffsetValue, encode_offset_key, encode_offset_value
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from ..base.errors import OncelogError
     from ..segment.names import TopicPartition
+    from .state_log import StateRecord
 
 FIRST_DELAY: Final = "group.initial.rebalance.delay.ms"
 INT_MAX: Final = 2**31 - 1
@@ -156,3 +158,31 @@ def described(group: Group) -> GroupDescription:
         group.leader,
         members,
     )
+
+
+def commit_records(
+    group_id: str,
+    offsets: Mapping[TopicPartition, OffsetCommit],
+    now_ms: int,
+    retention_time_ms: int,
+    metadata_bytes_max: int,
+    topic_id_of: Callable[[str], bytes | None],
+) -> tuple[dict[TopicPartition, OncelogError | None], list[StateRecord]]:
+    """The records of a commit, and for each partition None, or why it is refused."""
+    expire_ms = -1 if retention_time_ms < 0 else now_ms + retention_time_ms
+    answers: dict[TopicPartition, OncelogError | None] = {}
+    records: list[StateRecord] = []
+    for key, commit in offsets.items():
+        problem = commit_problem(key, commit, metadata_bytes_max)
+        answers[key] = problem
+        if problem is None:
+            value = OffsetValue(
+                commit.offset,
+                commit.leader_epoch,
+                commit.metadata,
+                now_ms,
+                expire_ms,
+                topic_id_of(key[0]) or NO_TOPIC_ID,
+            )
+            records.append((encode_offset_key(group_id, *key), encode_offset_value(value)))
+    return answers, records

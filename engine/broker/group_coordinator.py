@@ -32,20 +32,11 @@ from ..base.errors import (
 )
 from ..segment.names import TopicPartition
 from .consumer_group import ConsumerGroup
-from .group_answers import CONSUMER, GroupListing, commit_problem, described, type_of
+from .group_answers import CONSUMER, GroupListing, commit_records, described, type_of
 from .group_membership import JoinRequest, Membership
 from .group_metadata import GroupMetadata
 from .group_offsets import GroupOffsets
-from .group_records import (
-    NO_TOPIC_ID,
-    OffsetValue,
-    RecordType,
-    check_group_id,
-    encode_group_key,
-    encode_group_value,
-    encode_offset_key,
-    encode_offset_value,
-)
+from .group_records import RecordType, check_group_id, encode_group_key, encode_group_value
 from .group_registry import GroupRegistry, check_reserved, offset_tombstones
 
 if TYPE_CHECKING:
@@ -296,24 +287,35 @@ class GroupCoordinator:
         generation_id: int = -1,
         group_instance_id: str | None = None,
         retention_time_ms: int = -1,
+        defer: Callable[[Callable[[], None]], object] | None = None,
     ) -> dict[TopicPartition, OncelogError | None]:
-        """Commits offsets: as a member, or as nobody into a group without members. For each None, or why not."""
+        """Commits offsets: as a member, or as nobody into a group without members. For each None, or why not.
+
+        Where durability asks for it, returns when they are on the device; or hands that wait to ``defer``, for somebody
+        else to make.
+        """
         self._check(group_id, may_be_empty=True)
         answers, records = self._records(group_id, offsets, retention_time_ms)
-        while not self._commit(group_id, records, (member_id, generation_id, group_instance_id)):
+        who = (member_id, generation_id, group_instance_id)
+        while (end := self._commit(group_id, records, who)) is None:
             pass
+        if defer is not None and self._state.is_synced:
+            defer(lambda: self._offsets.sync(group_id, end))
+        else:
+            self._offsets.sync(group_id, end)
         return answers
 
     def _commit(
         self, group_id: str, records: list[StateRecord], who: tuple[str, int, str | None]
-    ) -> bool:
-        """False if the group was deleted at the last moment: there is another one to commit into, or none."""
+    ) -> int | None:
+        """Returns what to wait for; None if the group was deleted at the last moment: there is another one to commit
+        into, or none."""
         group = self._committed_to(group_id, who[1])
         end = 0
         try:
             with group.locked():
                 if group.is_dead:
-                    return False
+                    return None
                 group.check_commit(*who)
                 if isinstance(group, GroupMetadata):
                     self._membership.extend_session(group, who[0])
@@ -321,8 +323,7 @@ class GroupCoordinator:
                     end = self._offsets.commit(group_id, records)
         finally:
             self._groups.forget_bare(group)
-        self._offsets.sync(group_id, end)
-        return True
+        return end
 
     def txn_offset_commit(
         self,
@@ -402,24 +403,14 @@ class GroupCoordinator:
         retention_time_ms: int,
     ) -> tuple[dict[TopicPartition, OncelogError | None], list[StateRecord]]:
         """What to write, and for each partition that is refused the reason."""
-        now_ms = self._now_ms()
-        expire_ms = -1 if retention_time_ms < 0 else now_ms + retention_time_ms
-        answers: dict[TopicPartition, OncelogError | None] = {}
-        records: list[StateRecord] = []
-        for key, commit in offsets.items():
-            problem = commit_problem(key, commit, self._options.metadata_bytes_max)
-            answers[key] = problem
-            if problem is None:
-                value = OffsetValue(
-                    commit.offset,
-                    commit.leader_epoch,
-                    commit.metadata,
-                    now_ms,
-                    expire_ms,
-                    self._topic_id_of(key[0]) or NO_TOPIC_ID,
-                )
-                records.append((encode_offset_key(group_id, *key), encode_offset_value(value)))
-        return answers, records
+        return commit_records(
+            group_id,
+            offsets,
+            self._now_ms(),
+            retention_time_ms,
+            self._options.metadata_bytes_max,
+            self._topic_id_of,
+        )
 
     def on_txn_marker(
         self, number: int, producer_id: int = -1, *, committed: bool = False, offset: int = -1

@@ -172,7 +172,7 @@ class GroupRegistry:
         count = 0
         for group_id in self._offsets.groups_of_topic(topic):
             group = self._groups.get(group_id)
-            if group is None:
+            if group is None or group_id.startswith(RESERVED_PREFIX):
                 continue
             with group.locked():
                 keys = {key for key in self._offsets.pending_of_group(group_id) if key[0] == topic}

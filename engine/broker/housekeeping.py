@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ..base.errors import OncelogError
+from ..log.log import NEVER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("oncelog.broker")
 
 MARKER_RETRY_MS: Final = 1000  # of a marker whose partition could not be written
+# Kafka looks for logs to be flushed only where log.flush.scheduler.interval.ms is set. Here flush.ms suffices.
+FLUSH_LOOK_MS_MAX: Final = 1000
 
 
 @dataclass
@@ -30,6 +33,7 @@ class _Job:
     name: str
     run: Callable[[], object]
     interval_ms: int
+    wait_ms_max: int  # its interval, or before the first time more
     due_ms: int
 
 
@@ -39,6 +43,7 @@ class Housekeeping:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         config, transactions = broker.config, broker.transactions
+        delay_ms: int = config["log.initial.task.delay.ms"]
         plan: tuple[tuple[str, Callable[[], object], int], ...] = (
             (
                 "abort transactions that took too long",
@@ -66,6 +71,13 @@ class Housekeeping:
                 config["producer.id.expiration.check.interval.ms"],
             ),
             (
+                "force to the device what flush.ms asks for",
+                self._flush,
+                min(max(config["log.flush.scheduler.interval.ms"], 1), FLUSH_LOOK_MS_MAX),
+            ),
+        )
+        delayed: tuple[tuple[str, Callable[[], object], int], ...] = (
+            (
                 "remove what topics no longer keep",
                 broker.apply_retention,
                 config["log.retention.check.interval.ms"],
@@ -77,7 +89,9 @@ class Housekeeping:
             ),
         )
         now_ms = broker.now_ms()
-        self._jobs = [_Job(name, run, every, now_ms + every) for name, run, every in plan]
+        self._jobs = [_Job(*job, job[2], now_ms + job[2]) for job in plan]
+        self._jobs += [_Job(*job, max(job[2], delay_ms), now_ms + delay_ms) for job in delayed]
+        self._flushed_ms: dict[object, int] = {}
         self._checkpointed: dict[object, tuple[int, int, int]] = {}
 
     def tick(self) -> int:
@@ -85,7 +99,7 @@ class Housekeeping:
         at its next time."""
         now_ms = self._broker.now_ms()
         for job in self._jobs:
-            if job.due_ms > now_ms + job.interval_ms:  # the clock was set back
+            if job.due_ms > now_ms + job.wait_ms_max:  # the clock was set back
                 job.due_ms = now_ms + job.interval_ms
             if job.due_ms <= now_ms:
                 job.due_ms = now_ms + job.interval_ms
@@ -103,6 +117,22 @@ class Housekeeping:
             if not partition.is_offline and not partition.is_closed:
                 with _for_others_to_go_on(partition):
                     partition.expire_producers(self._broker.now_ms())
+
+    def _flush(self) -> None:
+        """Forces logs to the device whose last time is flush.ms ago, if they were written since."""
+        now_ms, flushed = self._broker.now_ms(), {}
+        for partition in self._broker.opened():
+            flush_ms = partition.options.log.flush_ms
+            if flush_ms == NEVER or partition.is_offline or partition.is_closed:
+                continue
+            flushed[partition.key] = min(self._flushed_ms.get(partition.key, now_ms), now_ms)
+            if partition.recovery_point >= partition.log_end_offset:
+                flushed[partition.key] = now_ms
+            elif now_ms - flushed[partition.key] >= flush_ms:
+                with _for_others_to_go_on(partition):
+                    partition.sync()
+                    flushed[partition.key] = now_ms
+        self._flushed_ms = flushed
 
     def _checkpoint(self) -> None:
         """Brings sealed segments to the device, so that a crash leaves little to prove, and writes how far it is."""

@@ -60,28 +60,8 @@ class MetadataLog:
 
     def _replay(self) -> tuple[int, int]:
         """Takes all facts in; returns where the sound bytes end, and how many records they hold."""
-        data = read_file(self.path)
-        rows, end, error = scan_prefix(data)
-        if error is not None and not _is_torn(data, end):
-            raise CorruptFileError(
-                f"the broker's facts are damaged at position {end}: {error.what}; restore the file from a copy",
-                file=self.path,
-            ) from error
-        count = 0
-        for record in records(memoryview(data)[:end], rows, file=self.path):
-            self._take(record.key, record.value)
-            count += 1
+        self.facts, end, count = _replayed(self.path)
         return end, count
-
-    def _take(self, key: bytes | None, value: bytes | None) -> None:
-        name = (key or b"").decode()
-        if value is None:
-            self.facts.pop(name, None)
-            return
-        try:
-            self.facts[name] = json.loads(value)
-        except ValueError as error:
-            raise CorruptFileError(f"{name!r} is not JSON: {error}", file=self.path) from error
 
     def _encoded(self, facts: Mapping[str, Any]) -> memoryview:
         return memoryview(
@@ -117,6 +97,9 @@ class MetadataLog:
             try:
                 self._disk.sync(self._descriptor)
             except OSError as error:  # nobody can tell what the kernel has dropped
+                self._undo(
+                    error
+                )  # what was answered with an error shall not be found at the next opening
                 self._failure = error
                 raise KafkaStorageError(f"{self.path}: {error}") from error
             self._end += len(data)
@@ -143,6 +126,35 @@ class MetadataLog:
                 with contextlib.suppress(OSError):
                     self._disk.close(self._descriptor)
                 self._descriptor = -1
+
+
+def read_facts(directory: str) -> dict[str, Any]:
+    """The facts of a directory, whoever is writing them at this moment: a change under way does not count yet."""
+    return _replayed(f"{directory}/{METADATA_FILE}")[0]
+
+
+def _replayed(path: str) -> tuple[dict[str, Any], int, int]:
+    """All facts, where the sound bytes end, and how many records they hold."""
+    data = read_file(path)
+    rows, end, error = scan_prefix(data)
+    if error is not None and not _is_torn(data, end):
+        raise CorruptFileError(
+            f"the broker's facts are damaged at position {end}: {error.what}; restore the file from a copy",
+            file=path,
+        ) from error
+    facts: dict[str, Any] = {}
+    count = 0
+    for record in records(memoryview(data)[:end], rows, file=path):
+        name = (record.key or b"").decode()
+        count += 1
+        if record.value is None:
+            facts.pop(name, None)
+            continue
+        try:
+            facts[name] = json.loads(record.value)
+        except ValueError as problem:
+            raise CorruptFileError(f"{name!r} is not JSON: {problem}", file=path) from problem
+    return facts, end, count
 
 
 def is_owned(directory: str) -> bool:

@@ -1,14 +1,15 @@
-"""A topic's config, by Kafka's names, as the options of the parts that obey it."""
+"""A topic's config and a broker's, by Kafka's names, as the options of the parts that obey them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from ..log.log import LogOptions
+from ..partition.cleaner import CleanerOptions
 from ..partition.compaction import CompactionOptions
 from ..partition.partition import PartitionOptions
 from ..partition.retention import COMPACT, RetentionOptions
-from ..segment.compression import Codec
+from ..segment.compression import LEVEL_OPTIONS, Codec
 from ..segment.segment import SegmentOptions
 
 if TYPE_CHECKING:
@@ -20,7 +21,9 @@ def partition_options(
 ) -> PartitionOptions:
     """How a partition is written."""
     segment_bytes = config.get("internal.segment.bytes") or config["segment.bytes"]
-    codec = config["compression.type"]
+    name = config["compression.type"]
+    codec = None if name == "producer" else _codec(name)
+    level_option = None if codec is None else LEVEL_OPTIONS.get(codec)
     return PartitionOptions(
         LogOptions(
             SegmentOptions(
@@ -28,15 +31,18 @@ def partition_options(
             ),
             config["segment.ms"],
             config["segment.jitter.ms"],
+            config["flush.messages"],
+            config["flush.ms"],
         ),
         max_message_bytes=config["max.message.bytes"],
         is_compacted=COMPACT in config["cleanup.policy"],
         uses_log_append_time=config["message.timestamp.type"] == "LogAppendTime",
         timestamp_before_max_ms=config["message.timestamp.before.max.ms"],
         timestamp_after_max_ms=config["message.timestamp.after.max.ms"],
-        compression=None if codec == "producer" else _codec(codec),
+        compression=codec,
         producer_id_expiration_ms=producer_id_expiration_ms,
         is_synced_on_roll=is_synced,
+        compression_level=None if level_option is None else config[level_option],
     )
 
 
@@ -60,4 +66,12 @@ def compaction_options(config: Mapping[str, Any]) -> CompactionOptions | None:
         min_compaction_lag_ms=config["min.compaction.lag.ms"],
         max_compaction_lag_ms=config["max.compaction.lag.ms"],
         min_cleanable_dirty_ratio=config["min.cleanable.dirty.ratio"],
+    )
+
+
+def cleaner_options(config: Mapping[str, Any]) -> CleanerOptions:
+    """What a broker's cleaner may use, by the broker's options."""
+    return CleanerOptions(
+        dedupe_buffer_size=config["log.cleaner.dedupe.buffer.size"],
+        io_buffer_load_factor=config["log.cleaner.io.buffer.load.factor"],
     )

@@ -22,7 +22,8 @@ from ..base.errors import (
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
-from ..segment.names import PARTITION_MAX, check_topic
+from ..partition.data_directory import METADATA_TOPIC
+from ..segment.names import PARTITION_MAX, TopicPartition, check_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -65,6 +66,11 @@ class Topic(NamedTuple):
         return self.name in INTERNAL
 
     @property
+    def keys(self) -> list[TopicPartition]:
+        """The partitions that are here, by their full names."""
+        return [TopicPartition(self.name, number) for number in self.partitions]
+
+    @property
     def partition_count(self) -> int:
         """The number that keys are spread over."""
         return self.partitions[-1] + 1
@@ -91,11 +97,7 @@ class Topics:
 
     def __init__(self, metadata: MetadataLog) -> None:
         self._metadata = metadata
-        self._known = {
-            name.removeprefix(PREFIX): _topic(name.removeprefix(PREFIX), fact)
-            for name, fact in metadata.facts.items()
-            if name.startswith(PREFIX)
-        }
+        self._known = topics_among(metadata.facts)
         # Names as metrics spell them, where '.' and '_' are one: two topics may not have the same.
         self._alike = {_spelled(name): name for name in self._known}
         # The partitions of topics that are there, for producers, who ask with every batch.
@@ -143,6 +145,8 @@ class Topics:
     def check_new(self, new: NewTopic, partitions_default: int) -> Topic:
         """The topic that would be made; raises for one that may not be."""
         check_topic(new.name)
+        if new.name == METADATA_TOPIC:
+            raise InvalidTopicError(f"{new.name} is a controller's own, and no topic")
         if new.name in self._known:
             raise TopicAlreadyExistsError(f"there is a topic {new.name!r} already")
         alike = self._alike.get(_spelled(new.name))
@@ -229,6 +233,15 @@ def _fact(topic: Topic) -> dict[str, Any]:
         "config": dict(topic.config),
         "is_config_known": topic.is_config_known,
         "is_deleting": topic.is_deleting,
+    }
+
+
+def topics_among(facts: Mapping[str, Any]) -> dict[str, Topic]:
+    """The topics that the broker's facts speak of, those being deleted among them."""
+    return {
+        name.removeprefix(PREFIX): _topic(name.removeprefix(PREFIX), fact)
+        for name, fact in facts.items()
+        if name.startswith(PREFIX)
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import functools
 import logging
 from typing import TYPE_CHECKING, Any, Final
@@ -184,6 +185,12 @@ class TransactionVerbs(abc.ABC):
             self.groups.on_txn_marker(
                 key.partition, producer_id, committed=committed, offset=appended.base_offset
             )
+
+    def pass_by(self, keys: Iterable[TopicPartition]) -> None:
+        """Returns when no append is under way any more that began before the call."""
+        for key in keys:
+            with contextlib.suppress(OncelogError), self.partition(key).lock:
+                pass  # what can no longer be found takes no append either
 
     def sync(self, keys: Iterable[TopicPartition]) -> None:
         """Returns when everything in some partitions is on the device, where durability asks for it."""

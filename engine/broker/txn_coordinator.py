@@ -29,10 +29,9 @@ from ..base.errors import (
     KafkaStorageError,
     OncelogError,
     TransactionAbortableError,
-    UnknownTopicOrPartitionError,
 )
 from .producer_ids import ProducerIdentity
-from .txn_markers import Completion, MarkerQueue, Markers
+from .txn_markers import Completion, MarkerQueue, Markers, sync_data
 from .txn_metadata import (
     DEAD,
     DECIDED,
@@ -244,14 +243,22 @@ class TransactionCoordinator:
 
     def _hand_out(self, metadata: TransactionMetadata, transition: Transition) -> ProducerIdentity:
         """Logs who the new holder is, then says so."""
-        self._states.log_move(metadata, transition, is_synced=True)
-        with metadata.lock:
-            metadata.complete(transition)
-            identity = ProducerIdentity(*metadata.holder)
-        logger.info("%r is initialized", metadata)
         value = transition.value
+        try:
+            if value.state is ONGOING:
+                # Appends look at this under their partition's lock: after the next line none is on its way any more.
+                self.kept.add(value.producer_id)
+                self._markers.pass_by(value.partitions)
+            self._states.log_move(metadata, transition, is_synced=True)
+            with metadata.lock:
+                metadata.complete(transition)
+                identity = ProducerIdentity(*metadata.holder)
+        except BaseException:
+            if not metadata.is_kept:
+                self.kept.discard(value.producer_id)
+            raise
+        logger.info("%r is initialized", metadata)
         if value.state is ONGOING:
-            self.kept.add(value.producer_id)
             return identity._replace(
                 ongoing_producer_id=value.producer_id, ongoing_producer_epoch=value.producer_epoch
             )
@@ -363,7 +370,7 @@ class TransactionCoordinator:
         with metadata.lock:
             metadata.check_add(producer_id, producer_epoch)
             keys = metadata.value.partitions
-        self._sync_data(metadata, keys)
+        sync_data(self._markers, metadata.transactional_id, keys)
         self._states.log.sync(metadata.state_partition)
 
     def end_txn(
@@ -390,7 +397,7 @@ class TransactionCoordinator:
                     new_producer_id=self._id_for_end(metadata, transaction_version),
                 )
             if committed:
-                self._sync_data(metadata, transition.value.partitions)
+                sync_data(self._markers, metadata.transactional_id, transition.value.partitions)
             return self._decide(metadata, transition)
         except BaseException:
             self._rescue(metadata, transition)
@@ -425,25 +432,6 @@ class TransactionCoordinator:
             is_fence=True,
         )
 
-    def _sync_data(self, metadata: TransactionMetadata, keys: Collection[TopicPartition]) -> None:
-        """The data is on the device before the decision that makes it count. A deleted topic has none."""
-        try:
-            try:
-                self._markers.sync(keys)
-            except UnknownTopicOrPartitionError:
-                for key in keys:
-                    self._sync_one(key)
-        except KafkaStorageError as error:
-            raise TransactionAbortableError(
-                f"transactional id {metadata.transactional_id!r}: its data cannot be made durable: {error}"
-            ) from error
-
-    def _sync_one(self, key: TopicPartition) -> None:
-        try:
-            self._markers.sync((key,))
-        except UnknownTopicOrPartitionError:
-            logger.info("%s is gone, there is nothing to make durable", key.directory)
-
     def _decide(self, metadata: TransactionMetadata, transition: Transition) -> ProducerIdentity:
         """Carries a decision out, and answers with the identity that follows it, complete or not."""
         self._carry_out(metadata, transition)
@@ -474,13 +462,16 @@ class TransactionCoordinator:
     def _finish(self, completion: Completion) -> bool:
         """Writes markers, then that it is complete. Whatever is left to do goes into the queue."""
         metadata, transition = completion.metadata, completion.transition
-        producer_id, is_done = metadata.value.producer_id, False
+        producer_id, is_done, stuck = metadata.value.producer_id, False, self._queue.stuck
         try:
-            if completion.write(self._markers, self._states.log.leader_epoch):
+            if completion.write(self._markers, self._states.log.leader_epoch, stuck):
                 self._complete(metadata, transition)
                 is_done = True
+                if stuck.names:
+                    stuck.clear(self._states.directory_of(metadata))
         except OncelogError as error:
-            logger.warning("%r cannot be completed yet: %s", metadata, error)
+            sentence = "%r cannot be completed yet: %s"
+            stuck.note(self._states.directory_of(metadata), sentence, metadata, error)
         finally:
             if is_done:
                 # Under one lock, or the next transaction of the same producer could be taken off the tables.
@@ -488,7 +479,8 @@ class TransactionCoordinator:
                     self._states.open.pop(producer_id, None)
                     self.kept.discard(producer_id)
                     metadata.complete(transition)
-                logger.debug("%r", metadata)
+                level = logging.INFO if completion.has_waited else logging.DEBUG
+                logger.log(level, "%r%s", metadata, " had to wait" if completion.has_waited else "")
             else:
                 self._queue.put(completion)
         return is_done
@@ -502,7 +494,7 @@ class TransactionCoordinator:
         if metadata.value.client_transaction_version >= 2:
             self._states.append(metadata, transition.value)
             return
-        self._sync_data(metadata, metadata.value.partitions)
+        sync_data(self._markers, metadata.transactional_id, metadata.value.partitions)
         end = self._states.append(metadata, transition.value)
         self._states.log.sync(metadata.state_partition, end)
 

@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING, Protocol
 
 from ..base.errors import (
     InvalidProducerEpochError,
+    KafkaStorageError,
     OncelogError,
+    TransactionAbortableError,
     TransactionCoordinatorFencedError,
     UnknownTopicOrPartitionError,
 )
 from .txn_metadata import PREPARE_COMMIT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from ..segment.names import TopicPartition
     from .txn_metadata import TransactionMetadata, Transition
@@ -44,22 +46,46 @@ class Markers(Protocol):
     ) -> None:
         """Appends a marker; UnknownTopicOrPartitionError says that the partition is gone for good."""
 
+    def pass_by(self, keys: Iterable[TopicPartition]) -> None:
+        """Returns when no append is under way any more that began before the call."""
+
     def sync(self, keys: Iterable[TopicPartition]) -> None:
         """Returns when the data of these partitions is on the device, where durability asks for that."""
+
+
+def sync_data(markers: Markers, transactional_id: str, keys: Collection[TopicPartition]) -> None:
+    """The data is on the device before the decision that makes it count. A deleted topic has none."""
+    try:
+        try:
+            markers.sync(keys)
+        except UnknownTopicOrPartitionError:
+            for key in keys:
+                _sync_one(markers, key)
+    except KafkaStorageError as error:
+        raise TransactionAbortableError(
+            f"transactional id {transactional_id!r}: its data cannot be made durable: {error}"
+        ) from error
+
+
+def _sync_one(markers: Markers, key: TopicPartition) -> None:
+    try:
+        markers.sync((key,))
+    except UnknownTopicOrPartitionError:
+        logger.info("%s is gone, there is nothing to make durable", key.directory)
 
 
 class Completion:
     """A decision on its way to its partitions, and the move that follows when all have their marker."""
 
-    __slots__ = ("is_tried", "metadata", "remaining", "transition")
+    __slots__ = ("has_waited", "metadata", "remaining", "transition")
 
     def __init__(self, metadata: TransactionMetadata, transition: Transition) -> None:
         self.metadata = metadata
         self.transition = transition
         self.remaining = metadata.value.partitions
-        self.is_tried = False
+        self.has_waited = False
 
-    def write(self, markers: Markers, coordinator_epoch: int) -> bool:
+    def write(self, markers: Markers, coordinator_epoch: int, stuck: Stuck) -> bool:
         """Writes the markers that are missing; True if none is any more."""
         value = self.metadata.value
         committed = value.state is PREPARE_COMMIT
@@ -81,12 +107,32 @@ class Completion:
                 # Somebody newer has ended the transaction there: trying again would never succeed.
                 logger.warning("%r: %s has no use for it: %s", self.metadata, key.directory, error)
             except OncelogError as error:
-                level = logging.DEBUG if self.is_tried else logging.WARNING  # said once is enough
-                logger.log(level, "%r: %s must wait: %s", self.metadata, key.directory, error)
+                sentence = "%r: %s must wait: %s"
+                stuck.note(key.directory, sentence, self.metadata, key.directory, error)
                 missing.append(key)
+            else:
+                if stuck.names:
+                    stuck.clear(key.directory)
         self.remaining = tuple(missing)
-        self.is_tried = True
         return not missing
+
+
+class Stuck:
+    """Partitions that could not be written. Each is warned of once, however many transactions wait for it, and once
+    more when it has been writable in between."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+
+    def note(self, name: str, sentence: str, *details: object) -> None:
+        level = logging.DEBUG if name in self.names else logging.WARNING  # said once is enough
+        self.names.add(name)
+        logger.log(level, sentence, *details)
+
+    def clear(self, name: str) -> None:
+        if name in self.names:
+            self.names.discard(name)
+            logger.info("%s can be written again", name)
 
 
 class MarkerQueue:
@@ -94,11 +140,13 @@ class MarkerQueue:
 
     def __init__(self) -> None:
         self._waiting: dict[str, Completion] = {}
+        self.stuck = Stuck()
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def put(self, completion: Completion) -> None:
+        completion.has_waited = True
         self._waiting[completion.metadata.transactional_id] = completion
 
     def take_all(self) -> list[Completion]:

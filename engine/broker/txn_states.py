@@ -173,6 +173,10 @@ class TransactionStates:
         """Writes a value; returns the offset after it."""
         return self.log.append(metadata.state_partition, ((metadata.key, encode_value(value)),))
 
+    def directory_of(self, metadata: TransactionMetadata) -> str:
+        """The partition that an id's records are in, by its name."""
+        return f"{self.log.topic}-{metadata.state_partition}"
+
     def log_move(
         self, metadata: TransactionMetadata, transition: Transition, *, is_synced: bool = False
     ) -> None:

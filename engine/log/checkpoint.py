@@ -19,6 +19,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..base.disk import exists, read_file
@@ -143,6 +144,13 @@ def read_properties(path: str) -> dict[str, str]:
         line.split("=", 1) for line in lines if "=" in line and not line.startswith(("#", "!"))
     )
     return {key.strip(): value.strip() for key, value in pairs}
+
+
+def write_properties(disk: Disk, path: str, pairs: Mapping[str, str], now_ms: int) -> None:
+    """Java properties as Kafka stores them: an empty comment, the time, and a line for each pair."""
+    written = datetime.fromtimestamp(now_ms // 1000, UTC).strftime("%a %b %d %H:%M:%S UTC %Y")
+    lines = ("#", f"#{written}", *(f"{key}={value}" for key, value in pairs.items()), "")
+    disk.replace(path, "\n".join(lines).encode())
 
 
 def read_clean_shutdown(path: str) -> int | None:

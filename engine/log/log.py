@@ -33,13 +33,18 @@ SIZED: Final = (LOG, LOG + SWAP)  # files whose sizes loading looks at
 UNSYNCED_MAX: Final = 16
 
 
+NEVER: Final = 2**63 - 1
+
+
 @dataclass(frozen=True)
 class LogOptions:
-    """How a log rolls; names are those of Kafka's topic options."""
+    """How a log rolls, and when it is forced to the device beside what durability asks for; names are those of Kafka's topic options."""
 
     segment: SegmentOptions = field(default_factory=SegmentOptions)
     segment_ms: int = 7 * 24 * 3600 * 1000
     segment_jitter_ms: int = 0
+    flush_messages: int = NEVER
+    flush_ms: int = NEVER
 
     def jitter_ms_of(self, base_offset: int, directory: str) -> int:
         """How much earlier than segment.ms a segment rolls: spread over logs and segments, the same each time."""

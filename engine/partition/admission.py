@@ -18,10 +18,12 @@ from ..base.errors import (
     InvalidRecordError,
     InvalidTimestampError,
     RecordTooLargeError,
+    TruncatedBatchError,
+    UnexpectedAppendOffsetError,
 )
 from ..base.rows import Row, rows_of
 from ..log.log import LogOptions
-from ..segment.batch import Attributes, Codec, decode, restamp, rewrite, scan
+from ..segment.batch import Attributes, Codec, decode, restamp, rewrite, scan, scan_prefix
 from ..segment.compression import decompressor
 
 if TYPE_CHECKING:
@@ -63,6 +65,7 @@ class PartitionOptions(NamedTuple):
     compression: Codec | None = None  # None keeps the producer's
     producer_id_expiration_ms: int = DAY_MS
     is_synced_on_roll: bool = False  # durability="fsync": no segment may survive one before it
+    compression_level: int | None = None  # of batches that get another codec than their producer's
 
 
 # Batches that may be stamped and written, their rows, and the log's own time for them; -1: the producer's stay.
@@ -72,7 +75,7 @@ Admitted = tuple[Buffer, Batches, int]
 def admit(data: Buffer, options: PartitionOptions, origin: Origin, now_ms: int) -> Admitted:
     """Batches as the topic wants them; raises for what a leader refuses before it looks at its own state."""
     # Taken apart at once: the fields of a named tuple, one by one, take longer than the batch's checksum.
-    _, bytes_max, is_compacted, uses_log_append_time, before_ms, after_ms, codec, _, _ = options
+    _, bytes_max, is_compacted, uses_log_append_time, before_ms, after_ms, codec, _, _, _ = options
     is_client = origin is CLIENT
     key_needed, earliest, latest = False, TIME_MIN, TIME_MAX
     if is_client:
@@ -182,7 +185,7 @@ def _as_configured(
     if codec is not None and any(
         row.attributes & CODEC_MASK != codec for row in numbers if not row.attributes & CONTROL
     ):
-        data = _recompressed(data, rows, numbers, codec)
+        data = _recompressed(data, rows, numbers, codec, options.compression_level)
         rows = scan(data, check_crc=False)
         numbers = rows_of(rows)
         _check_sizes(numbers, options)
@@ -199,7 +202,7 @@ def _as_configured(
 
 
 def _recompressed(
-    data: Buffer, rows: NDArray[np.void], numbers: list[Row], codec: Codec
+    data: Buffer, rows: NDArray[np.void], numbers: list[Row], codec: Codec, level: int | None
 ) -> bytearray:
     whole = bytearray()
     for row, header in zip(numbers, rows, strict=True):
@@ -210,5 +213,35 @@ def _recompressed(
         changed = header.copy()
         changed["attributes"] = (row.attributes & ~CODEC_MASK) | codec
         (columns,) = decode(part, create_time=True, bytes_max=2**31 - 1)
-        whole += memoryview(rewrite(changed, columns, columns.offsets))
+        whole += memoryview(rewrite(changed, columns, columns.offsets, level=level))
     return whole
+
+
+# ------------------------------------------------------------ from a leader
+
+
+def replicated(data: Buffer, leader_epoch: int | None) -> tuple[NDArray[np.void], int]:
+    """The whole batches that a leader has sent and where they end, up to the first that has a newer epoch than the
+    leader who was asked."""
+    rows, end, error = scan_prefix(data)
+    if error is not None and not isinstance(error, TruncatedBatchError):
+        raise error
+    if leader_epoch is not None:
+        newer = rows["partition_leader_epoch"] > leader_epoch
+        if newer.any():
+            end = int(rows["position"][newer.argmax()])
+            rows = rows[: int(newer.argmax())].copy()
+    return rows, end
+
+
+def check_order(rows: NDArray[np.void], log_end_offset: int) -> None:
+    """Batches follow the log's end, and each other."""
+    ends = rows["base_offset"] + rows["last_offset_delta"] + 1
+    if (
+        int(rows["base_offset"][0]) < log_end_offset
+        or (rows["base_offset"][1:] < ends[:-1]).any()
+        or (rows["last_offset_delta"] < 0).any()
+    ):
+        raise UnexpectedAppendOffsetError(
+            f"batches from offset {int(rows['base_offset'][0])} do not follow {log_end_offset}"
+        )

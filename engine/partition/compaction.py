@@ -2,16 +2,21 @@
 
 The first dirty offset of each log stands in the data directory's ``cleaner-offset-checkpoint``. The log with the
 largest share of dirty bytes goes first, if it is dirty enough or has waited too long. A log that cannot be cleaned
-because it is damaged is left alone from then on, and its error kept.
+because it is damaged is left alone from then on, and its error kept. One whose disk fails is left alone for a while,
+so that the others have their turn.
+
+The checkpoint may lag behind what is known here, where it cannot be written: cleaning again does no harm, and what is
+not cleaned costs space and no record.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..base.errors import (
     CleaningAbortedError,
@@ -29,6 +34,12 @@ if TYPE_CHECKING:
     from ..segment.names import TopicPartition
     from ..segment.segment import Segment
     from .partition import Partition
+
+logger = logging.getLogger("oncelog.partition")
+
+# A log whose disk failed is tried again after this long, then after twice as long, up to the longest.
+RETRY_MS: Final = 15_000
+RETRY_MS_MAX: Final = 3_600_000
 
 
 @dataclass(frozen=True)
@@ -74,7 +85,8 @@ class Compactor:
         self._changed = threading.Condition(threading.RLock())
         self._running: set[TopicPartition] = set()
         self._paused: dict[TopicPartition, int] = {}
-        self._has_failed = False
+        self._postponed: dict[TopicPartition, tuple[int, int]] = {}  # since when, and for how long
+        self._is_checkpoint_stale = False
         self._is_stopped = False
         self.uncleanable: dict[TopicPartition, OncelogError] = {}
         try:
@@ -95,16 +107,25 @@ class Compactor:
                 self._store({**self._first_dirty, partition.key: start})
             return start
 
+    def checkpointed(self, key: TopicPartition) -> int | None:
+        """The first dirty offset that the checkpoint has of a log, for who has not opened it."""
+        return self._first_dirty.get(key)
+
     def _store(self, offsets: dict[TopicPartition, int]) -> None:
-        """Replaces the checkpoint. A directory that cannot be written is not cleaned any more."""
-        if self._has_failed:
-            return
+        """Replaces the checkpoint; one that cannot be written is written with the next change, or choice."""
+        self._first_dirty = offsets
+        was_stale, self._is_checkpoint_stale = self._is_checkpoint_stale, True
         try:
             write_offsets(self._disk, self._path, offsets)
-            self._first_dirty = offsets
-        except OSError:
-            self._has_failed = True
-            self._first_dirty = {}
+        except OSError as error:
+            if not was_stale:
+                logger.warning(
+                    "%s cannot be written, and will be tried again: %s", self._path, error
+                )
+            return
+        self._is_checkpoint_stale = False
+        if was_stale:
+            logger.info("%s is written again", self._path)
 
     def truncated(self, key: TopicPartition, offset: int) -> None:
         """A log was cut at an offset: what is written there from now on is dirty."""
@@ -116,6 +137,7 @@ class Compactor:
         """A partition is gone."""
         with self._changed:
             self.uncleanable.pop(key, None)
+            self._postponed.pop(key, None)
             if key in self._first_dirty:
                 self._store({at: known for at, known in self._first_dirty.items() if at != key})
 
@@ -156,18 +178,18 @@ class Compactor:
 
     def filthiest(self, candidates: Iterable[Candidate], now_ms: int) -> Cleanable | None:
         """The log to clean next, None if all are clean enough. One whose state cannot be read is left alone."""
+        with self._changed:
+            if self._is_checkpoint_stale:
+                self._store(self._first_dirty)
         found = []
         for candidate in candidates:
-            key = candidate.partition.key
-            with self._changed:
-                if self._has_failed:
-                    return None
-                if key in self.uncleanable or key in self._running or self._paused.get(key):
-                    continue
+            partition = candidate.partition
+            if self._must_wait(partition, now_ms):
+                continue
             try:
                 found.append(self.cleanable(candidate, now_ms))
             except OncelogError as error:
-                self.uncleanable[key] = error
+                self._failed(partition, error, now_ms)
         due = [
             log
             for log in found
@@ -176,12 +198,36 @@ class Compactor:
         ]
         return max(due, key=lambda log: log.dirty_ratio, default=None)
 
+    def _must_wait(self, partition: Partition, now_ms: int) -> bool:
+        """Whether it is not a log's turn, however dirty it is."""
+        key = partition.key
+        with self._changed:
+            if partition.is_offline or key in self.uncleanable or key in self._running:
+                return True
+            since_ms, pause_ms = self._postponed.get(key, (0, 0))
+            return bool(self._paused.get(key)) or since_ms <= now_ms < since_ms + pause_ms
+
+    def _failed(self, partition: Partition, error: OncelogError, now_ms: int) -> None:
+        """A log cannot be cleaned: for now, if it is the disk, else for good. The others go on."""
+        key = partition.key
+        with self._changed:
+            if partition.is_closed:
+                return  # deleted meanwhile: one of the same name starts afresh
+            if not isinstance(error, KafkaStorageError):
+                self.uncleanable[key] = error
+                logger.warning("%s cannot be cleaned, and is left alone: %s", key.directory, error)
+                return
+            _, pause_ms = self._postponed.get(key, (0, 0))
+            self._postponed[key] = (now_ms, min(max(2 * pause_ms, RETRY_MS), RETRY_MS_MAX))
+            level = logging.DEBUG if pause_ms else logging.WARNING  # said once is enough
+            logger.log(level, "%s cannot be cleaned for now: %s", key.directory, error)
+
     # ------------------------------------------------------------ cleaning
 
     def clean(self, log: Cleanable, now_ms: int) -> Cleaned | None:
         """Cleans one log and remembers how far it came; None if it was stopped or proved uncleanable.
 
-        Raises a KafkaStorageError where the disk fails: then the log is as before.
+        Raises a KafkaStorageError where the disk fails: then the log is as before, and chosen again after a while.
         """
         partition, options = log.candidate
         key = partition.key
@@ -201,13 +247,14 @@ class Compactor:
             )
             with self._changed:
                 self._check_running(key)
+                self._postponed.pop(key, None)
                 self._store({**self._first_dirty, key: done.end_offset})
         except CleaningAbortedError:
             return None
-        except KafkaStorageError:
-            raise  # of the disk, not of the log: it may be cleaned when space or the disk is back
         except OncelogError as error:
-            self.uncleanable[key] = error
+            self._failed(partition, error, now_ms)
+            if isinstance(error, KafkaStorageError):
+                raise
             return None
         else:
             return done

@@ -41,6 +41,7 @@ from ..segment.names import LOG, TopicPartition, check_topic, parse_directory, p
 from .live import LivePartition
 from .partition import Partition, PartitionOptions
 from .published import LIVE, Published, find_published
+from .unopened import Unopened
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,17 +75,21 @@ class DataDirectory:
         *,
         now_ms: Callable[[], int],
         options_of: Callable[[TopicPartition], PartitionOptions] = lambda _: PartitionOptions(),
+        trusts_nothing: bool = False,
     ) -> None:
+        """``trusts_nothing``: neither a clean stop nor a recovery point counts, and every batch is proven."""
         self.path = os.fspath(path)
         self._disk = disk
         self._now_ms = now_ms
         self._options_of = options_of
+        self._trusts_nothing = trusts_nothing
         self._lock = threading.RLock()
         self._writing = (
             threading.Lock()
         )  # of checkpoints; taken last, so that a partition may ask for one
         self._born = forks()
         self._open: dict[TopicPartition, Partition] = {}
+        self._unopened: dict[TopicPartition, Unopened] = {}
         self._published: Published | None = None  # the writer's
         self._live: PublishedView | None = None  # a reader's, while there is a writer
         self._seen: tuple[object, ...] = ()
@@ -127,6 +132,9 @@ class DataDirectory:
         if self._live is not None:
             self.is_clean = self._live.was_clean
         self._directories = self._find()
+        if self._trusts_nothing:
+            self.is_clean = False
+            self._recovery_points.clear()
         if self._disk is not None:
             self._remove_deleted()
             self._published = Published(self._disk, self._file(LIVE), was_clean=self.is_clean)
@@ -184,6 +192,11 @@ class DataDirectory:
         changed_ms, listed_ms = self._listing
         return modified_ms(self.path) == changed_ms < listed_ms - SAME_MOMENT_MS
 
+    @property
+    def is_live(self) -> bool:
+        """For a reader: whether somebody has the directory open for writing at this moment."""
+        return self._live is not None and self._live.is_live
+
     # ------------------------------------------------------------ partitions
 
     @property
@@ -220,6 +233,20 @@ class DataDirectory:
                 )
             # The writer may have opened it meanwhile: then its files are no longer what counts.
             return self._get_live(key) or self._open[key]
+
+    def unopened(self, key: TopicPartition) -> Unopened | None:
+        """For the writer: what its files say of a partition that nobody has opened since a clean stop, looked at
+        once; None where it is open, or only opening can tell."""
+        with self._lock:
+            if key in self._open or not self.is_clean or key not in self._directories:
+                self._unopened.pop(key, None)
+                return None
+            found = self._unopened.get(key)
+            if found is None:
+                found = Unopened.look(self._directories[key], self._starts.get(key, 0))
+                if found is not None:
+                    self._unopened[key] = found
+            return found
 
     def _get_live(self, key: TopicPartition) -> LivePartition | None:
         """For a reader: a partition that a writer has open right now, as of now."""
@@ -284,6 +311,7 @@ class DataDirectory:
         with self._writing:
             del self._directories[key]
             self._open.pop(key, None)
+            self._unopened.pop(key, None)
             for offsets in (self._recovery_points, self._starts, self._watermarks):
                 offsets.pop(key, None)
 
@@ -302,9 +330,8 @@ class DataDirectory:
     def _check_topic_id(self, key: TopicPartition, directory: str, topic_id: str) -> None:
         assert self._disk is not None
         metadata = f"{directory}/{PARTITION_METADATA}"
-        if key not in self._directories:
-            self._disk.make_directory(directory)
-            self._disk.sync_directory(self.path)
+        if key not in self._directories and not exists(directory):
+            self._make_directory(directory, topic_id)
         known = read_topic_id(metadata)
         if known is None:
             write_topic_id(self._disk, metadata, topic_id)
@@ -314,6 +341,18 @@ class DataDirectory:
             )
         self._directories[key] = directory
 
+    def _make_directory(self, directory: str, topic_id: str) -> None:
+        """A new directory with its topic id. What fails leaves none: nobody would know whose it is."""
+        assert self._disk is not None
+        try:
+            self._disk.make_directory(directory)
+            self._disk.sync_directory(self.path)
+            write_topic_id(self._disk, f"{directory}/{PARTITION_METADATA}", topic_id)
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._remove_all(directory)
+            raise
+
     def _check_writable(self) -> None:
         if self._disk is None:
             raise ClosedError(f"{self.path} was opened to be read alone")
@@ -321,6 +360,9 @@ class DataDirectory:
             raise ClosedError(f"{self.path} is closed")
         if self._born != forks():
             raise ClosedError(f"{self.path} was opened before this process was forked off")
+
+    def directory(self, key: TopicPartition) -> str:
+        return self._directories[key]
 
     def topic_id(self, key: TopicPartition) -> str | None:
         return read_topic_id(f"{self._directories[key]}/{PARTITION_METADATA}")

@@ -26,15 +26,21 @@ from ..base.errors import (
     KafkaStorageError,
     OffsetOutOfRangeError,
     OncelogError,
-    TruncatedBatchError,
-    UnexpectedAppendOffsetError,
     UnknownTopicOrPartitionError,
 )
 from ..log.swap import to_swap
-from ..segment.batch import scan_prefix
-from .admission import CLIENT, REPLICATION, Origin, PartitionOptions, admit
+from .admission import (
+    CLIENT,
+    REPLICATION,
+    Origin,
+    PartitionOptions,
+    admit,
+    check_order,
+    replicated,
+)
 from .group_commit import GroupCommit, unsynced_from
 from .opening import OpenedPartition
+from .producer_state import ActiveProducer, active_producers
 from .published import Bounds
 from .reading import Fetched, Isolation, Window
 
@@ -70,17 +76,6 @@ class Appended(NamedTuple):
     is_duplicate: bool
 
 
-class ActiveProducer(NamedTuple):
-    """What a partition knows of a producer; -1 where it knows nothing."""
-
-    producer_id: int
-    producer_epoch: int
-    last_sequence: int
-    last_timestamp: int
-    coordinator_epoch: int
-    current_txn_first_offset: int
-
-
 class Partition(OpenedPartition):
     """A partition's log, opened for writing (with a disk) or for reading alone (without).
 
@@ -104,6 +99,7 @@ class Partition(OpenedPartition):
         self.key = key
         self.directory = directory
         self.options = options
+        self._flush_messages = options.log.flush_messages
         self.lock = threading.RLock()
         self.damage: list[OncelogError] = []  # what recovery found and cut
         self._disk = disk
@@ -139,7 +135,10 @@ class Partition(OpenedPartition):
         self._marked_end = min(self._marked_end, end)
         self._commits.fall(end)
         self._commits.rise(min(self.recovery_point, end))
-        self._show_all()
+        with contextlib.suppress(
+            KafkaStorageError
+        ):  # of a slot: who writes must have one, who reads need not
+            self._show_all()
         for watcher in self.watchers:
             watcher()
 
@@ -234,12 +233,7 @@ class Partition(OpenedPartition):
         """All producers that are known here, by id."""
         with self.lock:
             rows = self.need_state().table.snapshot()
-        columns = ("producer_id", "producer_epoch", "last_sequence", "timestamp")
-        names = (*columns, "coordinator_epoch", "current_txn_first_offset")
-        return [
-            ActiveProducer(*row)
-            for row in zip(*(rows[name].tolist() for name in names), strict=True)
-        ]
+        return active_producers(rows)
 
     # ------------------------------------------------------------ writing
 
@@ -250,6 +244,7 @@ class Partition(OpenedPartition):
             if options.is_synced_on_roll and not self.options.is_synced_on_roll:
                 self._sync()  # what readers were shown must not be taken back
             self.options = options
+            self._flush_messages = options.log.flush_messages
             self.log.options = options.log
 
     def append_as_leader(
@@ -297,27 +292,12 @@ class Partition(OpenedPartition):
         A cut tail is left out, and so is everything from the first batch on that has a newer epoch than the
         leader who was asked.
         """
-        rows, end, error = scan_prefix(data)
-        if error is not None and not isinstance(error, TruncatedBatchError):
-            raise error
-        if leader_epoch is not None:
-            newer = rows["partition_leader_epoch"] > leader_epoch
-            if newer.any():
-                end = int(rows["position"][newer.argmax()])
-                rows = rows[: int(newer.argmax())].copy()
+        rows, end = replicated(data, leader_epoch)
         if not len(rows):
             return self.log_end_offset
         with self.lock:
             self._check_writable()
-            ends = rows["base_offset"] + rows["last_offset_delta"] + 1
-            if (
-                int(rows["base_offset"][0]) < self.log_end_offset
-                or (rows["base_offset"][1:] < ends[:-1]).any()
-                or (rows["last_offset_delta"] < 0).any()
-            ):
-                raise UnexpectedAppendOffsetError(
-                    f"batches from offset {int(rows['base_offset'][0])} do not follow {self.log_end_offset}"
-                )
+            check_order(rows, self.log_end_offset)
             try:
                 self.epochs.note(rows)
                 self._write(self.need_state(), memoryview(data)[:end], Batches(rows), now_ms)
@@ -338,6 +318,8 @@ class Partition(OpenedPartition):
     def _write(self, state: ProducerState, data: Buffer, batches: Batches, now_ms: int) -> None:
         """Writes stamped batches and what follows from them; after an error nothing of it counts."""
         log = self.log
+        if self._slot is None:
+            self._show_all()
         if log.must_roll(batches, now_ms):
             self._roll(batches.base_offset, now_ms)
         try:
@@ -349,6 +331,8 @@ class Partition(OpenedPartition):
             self.log.forget_end()
             self._state_loaded = False
             raise
+        if batches.next_offset - self.recovery_point >= self._flush_messages:
+            self._sync()
 
     def _roll(self, base_offset: int, now_ms: int) -> None:
         self.producers.next_offset = base_offset
@@ -568,21 +552,24 @@ class Partition(OpenedPartition):
                 raise KafkaStorageError(f"{self.directory}: {error}") from error
             finally:
                 self._give_up()
+                for watcher in self.watchers:  # nothing more will come
+                    watcher()
 
     def remove_from(self, rename: Callable[[], None]) -> None:
         """Gives the partition up, to be removed; ``rename`` takes its files out of sight. Readers that have it open
         in this process go on with what is mapped; those that wait are woken, as nothing more will come."""
         with self.lock:
-            self._check_writable()
+            if not self.is_offline or self.is_closed or self._born != forks():
+                self._check_writable()
             with self._going_offline():
                 for segment in self.log.segments:
-                    segment.detach()
+                    if segment.disk is not None:  # by an attempt that failed later
+                        segment.detach()
                 rename()
             self._is_deleted = True
             self._set_closed()
-            self._slot = self._take_slot = (
-                None  # it is another's next: a sync under way must not write it
-            )
+            # It is another's next: a sync under way must not write it.
+            self._slot = self._take_slot = None
             for watcher in self.watchers:
                 watcher()
 

@@ -6,7 +6,7 @@ are those of Kafka's leader; a replica or a recovery takes what the log holds wi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -36,6 +36,26 @@ if TYPE_CHECKING:
 
 ABORT: Final = int(ControlType.ABORT)
 CONTROL: Final = int(Attributes.CONTROL)
+
+
+class ActiveProducer(NamedTuple):
+    """What a partition knows of a producer; -1 where it knows nothing."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp: int
+    coordinator_epoch: int
+    current_txn_first_offset: int
+
+
+def active_producers(rows: NDArray[np.void]) -> list[ActiveProducer]:
+    """The producers in a table's snapshot, as Python's."""
+    columns = ("producer_id", "producer_epoch", "last_sequence", "timestamp")
+    names = (*columns, "coordinator_epoch", "current_txn_first_offset")
+    return [
+        ActiveProducer(*row) for row in zip(*(rows[name].tolist() for name in names), strict=True)
+    ]
 
 
 class ProducerState:

@@ -133,7 +133,7 @@ class Published:
             if not self._free:
                 try:
                     self._grow(len(self._slots))
-                except OSError as error:
+                except OSError as error:  # whoever asks tries again with the next append
                     raise KafkaStorageError(f"{self._path}: {error}") from error
             index = self._slots.pop(name, None)  # of a partition that is opened again
             if index is None:

@@ -102,7 +102,7 @@ class PartitionReader(abc.ABC):
                 if len(wanted):
                     visible = self._visible(wanted, end, isolation, segments[index:])
                     yield Window(segment, wanted, visible)
-                if len(wanted) < len(rows):
+                if len(wanted) < len(rows) or next_offset_of(rows) >= end:
                     return
 
     def _check_reach(self, rows: NDArray[np.void], segments: tuple[Segment, ...]) -> None:

@@ -34,9 +34,9 @@ class RetentionOptions:
     retention_bytes: int
 
     def __post_init__(self) -> None:
-        if not self.cleanup_policy or not self.cleanup_policy <= {DELETE, COMPACT}:
+        if not self.cleanup_policy <= {DELETE, COMPACT}:
             raise ValueError(
-                f"cleanup.policy is delete, compact or both, not {sorted(self.cleanup_policy)}"
+                f"cleanup.policy is delete, compact, both or none, not {sorted(self.cleanup_policy)}"
             )
         if self.retention_ms < UNLIMITED or self.retention_bytes < UNLIMITED:
             raise ValueError("retention.ms and retention.bytes are -1 (no limit) or more")
@@ -70,10 +70,10 @@ def _over_size(partition: Partition, options: RetentionOptions) -> Callable[[Seg
 
 
 def _expired(options: RetentionOptions, now_ms: int) -> Callable[[Segment], bool]:
-    return lambda segment: now_ms - _newest_ms(segment) > options.retention_ms
+    return lambda segment: now_ms - newest_ms(segment) > options.retention_ms
 
 
-def _newest_ms(segment: Segment) -> int:
+def newest_ms(segment: Segment) -> int:
     """The largest timestamp in a segment; where its records have none, the time its file was last written."""
     timestamp = segment.max_timestamp
     return timestamp if timestamp >= 0 else modified_ms(segment.path(LOG))

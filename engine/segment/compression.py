@@ -67,6 +67,11 @@ class Codec(enum.IntEnum):
 
 # Lowest, highest and default level of compression.<codec>.level; snappy has none.
 LEVELS: Final = {Codec.GZIP: (1, 9, -1), Codec.LZ4: (1, 17, 9), Codec.ZSTD: (-131072, 22, 3)}
+LEVEL_OPTIONS: Final = {
+    Codec.GZIP: "compression.gzip.level",
+    Codec.LZ4: "compression.lz4.level",
+    Codec.ZSTD: "compression.zstd.level",
+}
 # gzip's -1 leaves the choice to zlib.
 _ZLIB_CHOOSES: Final = (Codec.GZIP, -1)
 _ZLIB_LEVEL: Final = 6

@@ -101,6 +101,9 @@ class Stage:
             return self.directory.get(key)
         return self.directory.create(key, TOPIC_ID)
 
+    def pass_by(self, keys: Iterable[TopicPartition]) -> None:
+        """No append is ever under way here."""
+
     def write_marker(
         self,
         key: TopicPartition,

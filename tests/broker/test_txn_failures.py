@@ -217,6 +217,38 @@ def test_a_marker_that_waits_is_warned_of_once(
     assert "orders-0 must wait: offline" in warnings[0].getMessage()
 
 
+def test_a_partition_that_cannot_be_written_is_warned_of_once_for_all_transactions(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Goal: a hundred producers that wait for one partition are one fault and one line; the next fault is another."""
+
+    def warned() -> list[str]:
+        messages = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+        caplog.clear()
+        return messages
+
+    caplog.set_level(logging.INFO)
+    bench.markers.errors[FIRST] = KafkaStorageError("offline")
+    for number in range(100):
+        name = f"teller-{number}"
+        bench.end(bench.begin(name, FIRST, THIRD), committed=True, transactional_id=name)
+    (only,) = warned()
+    assert "orders-0 must wait: offline" in only
+    bench.markers.errors[SECOND] = KafkaStorageError("offline, too")
+    bench.end(bench.begin("another", SECOND), committed=True, transactional_id="another")
+    (only,) = warned()
+    assert "orders-1 must wait: offline, too" in only
+    del bench.markers.errors[FIRST]
+    assert bench.coordinator.retry_markers() == 100
+    told = [record.getMessage() for record in caplog.records]
+    assert told.count("orders-0 can be written again") == 1
+    caplog.clear()
+    bench.markers.errors[FIRST] = KafkaStorageError("offline again")
+    bench.end(bench.begin("teller-0"), committed=True, transactional_id="teller-0")
+    (only,) = warned()
+    assert "offline again" in only
+
+
 def test_a_partition_that_is_gone_counts_as_done(bench: Bench) -> None:
     identity = bench.begin("t", FIRST, SECOND)
     bench.markers.errors[FIRST] = UnknownTopicOrPartitionError("orders-0 is gone")
@@ -620,3 +652,25 @@ def test_partitions_are_ended_in_the_order_in_which_they_came(bench: Bench) -> N
     identity = bench.begin("t", THIRD, FIRST, SECOND)
     bench.end(identity, committed=True)
     assert [marker[0] for marker in bench.markers.written] == [THIRD, FIRST, SECOND]
+
+
+def test_a_version_1_end_that_cannot_be_made_durable_is_warned_of_once_and_when_it_is(
+    synced: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Goal: a partition that stays offline does not fill the log with a line a second; its return is told."""
+    caplog.set_level(logging.INFO)
+    identity = synced.begin("t", FIRST)
+    synced.coordinator.add_partitions_to_txn("t", *identity[:2], [FIRST])
+    synced.markers.during = lambda: synced.markers.sync_errors.update(
+        {FIRST: KafkaStorageError("offline")}
+    )
+    synced.end(identity, committed=True, version=1)
+    for _ in range(5):
+        synced.coordinator.retry_markers()
+    told = [record for record in caplog.records if "cannot be completed" in record.getMessage()]
+    assert [record.levelname for record in told] == ["WARNING"]
+    synced.markers.during = None
+    synced.markers.sync_errors.clear()
+    assert synced.coordinator.retry_markers() == 1
+    told = [record for record in caplog.records if "had to wait" in record.getMessage()]
+    assert [record.levelname for record in told] == ["INFO"]

@@ -32,7 +32,7 @@ from oncelog.log.checkpoint import CLEANER, read_offsets, write_offsets
 from oncelog.log.log import LogOptions
 from oncelog.partition import cleaner
 from oncelog.partition.cleaner import CleanerOptions, clean, group_segments
-from oncelog.partition.compaction import Candidate, CompactionOptions, Compactor
+from oncelog.partition.compaction import RETRY_MS, Candidate, CompactionOptions, Compactor
 from oncelog.partition.partition import Isolation, PartitionOptions
 from oncelog.segment import segment as segment_module
 from oncelog.segment.batch import Attributes, encode, records, scan
@@ -799,28 +799,101 @@ def test_a_damaged_checkpoint_means_that_everything_is_dirty(
     assert Compactor(str(tmp_path), Disk()).first_dirty(history.partition) == 0
 
 
-def test_a_directory_that_fails_is_forgotten(tmp_path: Path, history: History) -> None:
-    """Goal: after a disk error nothing there is cleaned, and its checkpoint is not believed."""
+class _Unreplaced(Disk):
+    """A disk on which small files cannot be replaced for a while."""
 
-    class Broken(Disk):
-        def replace(self, *args: Any, **kwargs: Any) -> None:
-            raise OSError(5, "no")
+    is_broken = True
 
+    def replace(self, *args: Any, **kwargs: Any) -> None:
+        if self.is_broken:
+            raise OSError(errno.ENOSPC, "no space")
+        super().replace(*args, **kwargs)
+
+
+def test_cleaning_goes_on_without_its_checkpoint_which_is_written_when_the_disk_is_back(
+    tmp_path: Path, history: History, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Goal: one error of the disk does not switch compaction off, and is said once."""
     history.put((b"a", b"1"), (b"a", b"2"))
     history.roll()
     write_offsets(Disk(), f"{tmp_path}/{CLEANER}", {KEY: 1})
-    compactor = Compactor(str(tmp_path), Broken())
+    disk = _Unreplaced()
+    compactor = Compactor(str(tmp_path), disk)
     candidates = [Candidate(history.partition, CompactionOptions(DAY_MS, 0, 2**63 - 1, 0.0))]
     compactor.truncated(KEY, 0)
-    assert compactor.filthiest(candidates, START_MS) is None
     assert compactor.first_dirty(history.partition) == 0
+    log = compactor.filthiest(candidates, START_MS)
+    assert log is not None
+    assert compactor.clean(log, START_MS) is not None
+    assert history.offsets() == [1]
+    assert compactor.first_dirty(history.partition) == 2
+    assert read_offsets(f"{tmp_path}/{CLEANER}") == {KEY: 1}
+    assert len([record for record in caplog.records if CLEANER in record.getMessage()]) == 1
+    disk.is_broken = False
+    assert compactor.filthiest(candidates, START_MS) is None
+    assert read_offsets(f"{tmp_path}/{CLEANER}") == {KEY: 2}
+
+
+class _Full(Disk):
+    is_full = False
+
+    def write(self, descriptor: int, data: Any, position: int) -> None:
+        if self.is_full:
+            raise OSError(errno.ENOSPC, "no space")
+        super().write(descriptor, data, position)
+
+
+def test_a_log_whose_cleaning_fails_waits_while_the_others_are_cleaned(
+    tmp_path: Path, history: History, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Goal: the filthiest log, whose disk is full, does not starve the rest, and its turn comes again."""
+    history.partition.close()
+    disk = history.disk = _Full()
+    history.open()
+    history.put((b"a", b"1"), (b"a", b"2"))
+    history.roll()
+    other = dirty(tmp_path, "other", clean_batches=1, dirty_batches=1)
+    compactor = Compactor(str(tmp_path), Disk())
+    rules = CompactionOptions(DAY_MS, 0, 2**63 - 1, 0.0)
+    candidates = [Candidate(log.partition, rules) for log in (history, other)]
+    disk.is_full = True
+    now_ms, cleaned = START_MS, []
+    while (due := compactor.filthiest(candidates, now_ms)) is not None:
+        key = due.candidate.partition.key
+        try:
+            compactor.clean(due, now_ms)
+            cleaned.append(key)
+        except KafkaStorageError:
+            assert key == KEY
+            assert len(cleaned) <= 1
+    assert cleaned == [other.partition.key]
+    assert not compactor.uncleanable
+    assert [r.levelname for r in caplog.records if KEY.directory in r.getMessage()] == ["WARNING"]
+    disk.is_full = False
+    assert compactor.filthiest(candidates, now_ms + RETRY_MS - 1) is None
+    due = compactor.filthiest(candidates, now_ms + RETRY_MS)
+    assert due is not None
+    assert compactor.clean(due, now_ms + RETRY_MS) is not None
+    assert history.offsets() == [1]
+
+
+def test_a_log_that_is_offline_is_not_cleaned(tmp_path: Path, history: History) -> None:
+    history.put((b"a", b"1"), (b"a", b"2"))
+    history.roll()
+    compactor = Compactor(str(tmp_path), Disk())
+    rules = CompactionOptions(DAY_MS, 0, 2**63 - 1, 0.0)
+    candidates = [Candidate(history.partition, rules)]
+    assert compactor.filthiest(candidates, START_MS) is not None
+    history.partition._offline = OSError(errno.EIO, "no")
+    assert compactor.filthiest(candidates, START_MS) is None
+    assert not compactor.uncleanable
 
 
 @pytest.mark.parametrize("damage", ["size", "crc"])
 def test_a_damaged_log_is_marked_uncleanable_and_left_alone(
-    tmp_path: Path, history: History, damage: str
+    tmp_path: Path, history: History, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Goal: the error is kept, the log unchanged, others are cleaned, and nothing is left behind."""
+    """Goal: the error is kept and said once, the log unchanged, others are cleaned, and nothing is left behind."""
     history.put((b"a", b"1"))
     at = history.put((b"a", b"2"), (b"b", b"1"))
     history.roll()
@@ -839,6 +912,7 @@ def test_a_damaged_log_is_marked_uncleanable_and_left_alone(
     while (due := compactor.filthiest(candidates, START_MS)) is not None:
         compactor.clean(due, START_MS)
     assert isinstance(compactor.uncleanable[KEY], CorruptRecordError)
+    assert [r.levelname for r in caplog.records if KEY.directory in r.getMessage()] == ["WARNING"]
     assert path.read_bytes() == bytes(data)
     assert history.names() == before
     assert other.first_dirty == 0
@@ -851,17 +925,8 @@ def test_a_full_disk_stops_a_pass_and_the_next_one_succeeds(
     tmp_path: Path, history: History
 ) -> None:
     """Goal: no space is no fault of the log: it is as before, usable, and cleaned when there is space again."""
-
-    class Full(Disk):
-        is_full = False
-
-        def write(self, descriptor: int, data: Any, position: int) -> None:
-            if self.is_full:
-                raise OSError(errno.ENOSPC, "no space")
-            super().write(descriptor, data, position)
-
     history.partition.close()
-    disk = history.disk = Full()
+    disk = history.disk = _Full()
     history.open()
     history.put((b"a", b"1"), (b"a", b"2"))
     history.roll()

@@ -305,9 +305,39 @@ def test_a_full_disk_is_an_error_when_the_file_is_made_or_grows(tmp_path: Path) 
         directory.create(TopicPartition("many", number), TOPIC_ID)
     disk._at, disk._lasts = disk.calls + 1, 100
     with pytest.raises(KafkaStorageError, match="simulated"):
-        directory.create(TopicPartition("many", FIRST_SLOTS), TOPIC_ID)
+        Writer(directory.create(TopicPartition("many", FIRST_SLOTS), TOPIC_ID)).send(values(1))
     disk._lasts = 0
-    directory.create(TopicPartition("many", FIRST_SLOTS), TOPIC_ID)
+    Writer(directory.create(TopicPartition("many", FIRST_SLOTS), TOPIC_ID)).send(values(1))
+    directory.close()
+
+
+def test_a_partition_without_a_slot_gets_one_as_soon_as_there_is_space(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Goal: on a full disk a partition can be read, takes no record that readers elsewhere would see unguarded, and
+    is published with its first append after there is space again."""
+    disk = FaultyDisk(10**9)
+    keys = [TopicPartition("many", number) for number in range(FIRST_SLOTS + 1)]
+    with contextlib.closing(open_directory(tmp_path)) as directory:
+        for key in keys:
+            directory.create(key, TOPIC_ID)
+    directory = open_directory(tmp_path, disk=disk)
+    for key in keys[:-1]:
+        directory.get(key).need_state()
+    partition = directory.get(keys[-1])
+    disk._at, disk._lasts = disk.calls + 1, 100
+    assert partition.last_stable_offset == 0
+    with pytest.raises(KafkaStorageError, match="simulated"):
+        Writer(partition).send(values(1))
+    assert partition.log_end_offset == 0
+    disk._lasts = 0
+    Writer(partition).send(values(3))
+    view = find_published(str(tmp_path))
+    assert view is not None
+    slot, owner = view.slots()[keys[-1].directory]
+    read = slot.read(owner)
+    assert read is not None
+    assert read[1:3] == (3, 3)
     directory.close()
 
 
