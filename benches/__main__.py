@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 QUESTIONS: Final = (
     *("encode", "decode", "scan", "codecs", "crc"),
     *("append", "fetch", "txn_index", "recovery", "open", "sequence"),
-    *("send", "poll", "ack", "commit", "groups"),
+    *("send", "poll", "ack", "commit", "groups", "spark"),
 )
 LATEST: Final = Path(__file__).with_name("results") / "latest.json"
 

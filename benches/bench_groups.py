@@ -2,8 +2,9 @@
 Times    "commit": a synchronous commit of one offset. "rebalance": who reads what, for 100 members and 1,000 partitions.
          "load": a million committed offsets, 1,000 to a batch, read again at start.
 Excludes opening, writing the offsets.
-Anchor   for "rebalance" the same with a tenth of the partitions, ten times; for "load" a decode of the same bytes into
-         columns. "commit" stands alone: librdkafka's mock cluster loses its coordinator between two commits.
+Anchor   for "commit" confluent-kafka on the mock cluster in the same process, which keeps offsets in memory, or on the
+         broker that ONCELOG_BENCH_KAFKA names; for "rebalance" the same with a tenth of the partitions, ten times; for
+         "load" a decode of the same bytes into columns.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from oncelog.segment.batch import decode
 from oncelog.segment.names import TopicPartition
 
 from .bench_send import TOPIC, Log
+from .client_peers import FLUSH_SECONDS, Mock, confluent
 from .harness import Case, Contestant, Role, Unit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pytest_benchmark.fixture import BenchmarkFixture
 
@@ -46,6 +48,25 @@ def _commits(count: int) -> Contestant:
         return count
 
     return Contestant("oncelog", Role.OURS, call, reveal=call)
+
+
+def _confluent_commits(settings: Settings, count: int) -> Contestant:
+    """The same by Kafka's C client, as a group without members, after its coordinator was found."""
+
+    def commits(mock: Mock) -> Callable[[], object]:
+        mock.produce([b"value"])
+        consumer = mock.consumer()
+        consumer.poll(FLUSH_SECONDS)
+        offsets = [mock.partition(1)]
+
+        def call(mock: Mock = mock) -> int:  # whose producer is the cluster, as long as it lives
+            for _ in range(count):
+                consumer.commit(offsets=offsets, asynchronous=False)
+            return count
+
+        return call
+
+    return confluent(settings, commits)
 
 
 def _members(count: int) -> dict[str, MemberSubscription]:
@@ -116,7 +137,7 @@ def cases(settings: Settings) -> Iterator[Case]:
         "synchronous commits of one offset",
         Unit.NS_PER_RECORD,
         count,
-        [_commits(count)],
+        [_commits(count), _confluent_commits(settings, count)],
     )
     members, partitions = (10, 100) if settings.quick else (100, 1_000)
     for name in ("range", "cooperative-sticky"):

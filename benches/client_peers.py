@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import os
 from typing import TYPE_CHECKING, Any, Final
 
 from .harness import Contestant, Role, Scratch, version_of
@@ -23,6 +24,7 @@ LMDB: Final = "LMDB"
 SQLITE: Final = "SQLite"
 TOPIC: Final = "events"
 FLUSH_SECONDS: Final = 60
+BROKER: Final = "ONCELOG_BENCH_KAFKA"  # host:port of a broker, instead of the mock cluster
 MAP_BYTES: Final = 4 << 30
 
 
@@ -42,10 +44,11 @@ class Mock:
 
     def __init__(self) -> None:
         self._kafka: Any = importlib.import_module("confluent_kafka")
+        real = os.environ.get(BROKER)
+        where = {"bootstrap.servers": "mock", "test.mock.num.brokers": 1}
         self.producer = self._kafka.Producer(
             {
-                "bootstrap.servers": "mock",
-                "test.mock.num.brokers": 1,
+                **({"bootstrap.servers": real} if real else where),
                 "queue.buffering.max.messages": 10_000_000,
                 "log_level": 0,
             }

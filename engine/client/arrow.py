@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from .._native.batch import arrow_schema
+from .._native.batch import Place, arrow_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,9 +50,9 @@ def record_batch(columns: RecordColumns) -> pa.RecordBatch:
 
 
 @functools.cache
-def full_schema(views: bool = False) -> pa.Schema:
-    """Columns of everything that is read: topic and partition, then those of the records."""
-    columns = record_schema(views)
+def full_schema(views: bool = False, producer: bool = False) -> pa.Schema:
+    """Columns of everything that is read: topic and partition, then those of the records, then of their producer."""
+    columns = [*record_schema(views), *(_PRODUCER_FIELDS if producer else ())]
     names = [
         pa.field("topic", pa.dictionary(pa.int32(), pa.string()), nullable=False),
         pa.field("partition", pa.int32(), nullable=False),
@@ -60,20 +60,42 @@ def full_schema(views: bool = False) -> pa.Schema:
     return pa.schema([*names, *columns])
 
 
-@functools.lru_cache(maxsize=8)
-def _place(topic: str, partition: int, room: int) -> tuple[pa.Array, pa.Array]:
-    """The columns topic and partition, all rows alike; the topic's name is held once."""
-    names = pa.array([topic])
-    numbers = pa.array(np.full(room, partition, np.int32))
-    return pa.DictionaryArray.from_arrays(np.zeros(room, np.int32), names, safe=False), numbers
+_place = functools.lru_cache(maxsize=64)(Place)
+_PRODUCER_FIELDS = (
+    pa.field("producer_id", pa.int64(), nullable=False),
+    pa.field("producer_epoch", pa.int16(), nullable=False),
+    pa.field("sequence", pa.int32(), nullable=False),
+    pa.field("is_transactional", pa.bool_(), nullable=False),
+)
+_TRANSACTIONAL = 0x10  # an attribute of batches
 
 
 def full_batch(columns: RecordColumns, topic: str, partition: int) -> pa.RecordBatch:
-    """The columns with their topic and partition in front, which are cut from longer ones that are kept."""
-    count = len(columns)
-    place = _place(topic, partition, 1 << count.bit_length())
-    arrays = [*(column.slice(0, count) for column in place), *record_batch(columns).columns]
-    return pa.RecordBatch.from_arrays(arrays, schema=full_schema(columns.views))
+    """The columns with their topic and partition in front, whose rows are all alike and shared by all batches."""
+    address = columns._arrow_array_address(_place(topic, partition))
+    return pa.RecordBatch._import_from_c(address, full_schema(columns.views))
+
+
+def with_producer(
+    batch: pa.RecordBatch, rows: NDArray[np.void], offsets: NDArray[np.int64]
+) -> pa.RecordBatch:
+    """A full batch with what the headers say of the producer of each record: -1 where it had no id.
+
+    ``rows`` are headers in the order of their offsets, among them those of the records' batches.
+    """
+    header = rows[np.searchsorted(rows["base_offset"], offsets, side="right") - 1]
+    first = header["base_sequence"].astype(np.int64)
+    # A record's sequence number follows from its place in the batch; after 2^31 - 1 comes 0.
+    numbers = np.where(first < 0, -1, (first + offsets - header["base_offset"]) & 0x7FFFFFFF)
+    arrays = [
+        *batch.columns,
+        pa.array(np.ascontiguousarray(header["producer_id"])),
+        pa.array(np.ascontiguousarray(header["producer_epoch"])),
+        pa.array(numbers.astype(np.int32)),
+        pa.array((header["attributes"] & _TRANSACTIONAL) != 0),
+    ]
+    views = batch.schema.field("value").type == pa.binary_view()
+    return pa.RecordBatch.from_arrays(arrays, schema=full_schema(views, True))
 
 
 @functools.cache
@@ -111,8 +133,8 @@ def incoming(data: object) -> Iterator[pa.RecordBatch]:
         )
 
 
-def partition_column(batch: pa.RecordBatch) -> NDArray[np.int64] | None:
-    """The partitions that rows ask for, -1 where they leave it open; None without such a column."""
+def partition_column(batch: pa.RecordBatch, null: int = -1) -> NDArray[np.int64] | None:
+    """The partitions that rows ask for, ``null`` where they leave it open; None without such a column."""
     index = batch.schema.get_field_index("partition")
     if index < 0 or pa.types.is_null(batch.schema.field(index).type):
         return None
@@ -120,9 +142,27 @@ def partition_column(batch: pa.RecordBatch) -> NDArray[np.int64] | None:
     if not pa.types.is_integer(column.type):
         raise TypeError(f"column 'partition': must be an integer, not {column.type}")
     if column.null_count:
-        column = column.fill_null(pa.scalar(-1, column.type))
+        column = column.cast(pa.int64()).fill_null(null)
     found: NDArray[np.int64] = column.to_numpy(zero_copy_only=False).astype(np.int64)
     return found
+
+
+def lacks_keys(batch: pa.RecordBatch) -> bool:
+    """Whether some row has no key."""
+    index = batch.schema.get_field_index("key")
+    return index < 0 or bool(batch.column(index).null_count)
+
+
+def by_topic(batch: pa.RecordBatch) -> Iterator[tuple[str | None, pa.RecordBatch]]:
+    """The rows of each topic that the column ``topic`` names, in their order; None where it is null."""
+    column = batch.column("topic")
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode("encode")
+    numbers = column.indices.to_numpy(zero_copy_only=False)
+    for number, topic in enumerate(column.dictionary.to_pylist()):
+        rows = np.flatnonzero(numbers == number)
+        if len(rows):
+            yield topic, batch if len(rows) == batch.num_rows else batch.take(rows)
 
 
 def split(

@@ -1,7 +1,8 @@
 """Commits: how far a group has read, told to its coordinator by hand, by itself every few seconds, or in between.
 
-Nothing here waits: a call is one try. The broker writes at once, so an asynchronous commit is in the log when it
-returns, and only its callback comes later, in the consumer's thread as in Kafka.
+A call is one try. The broker writes at once, so an asynchronous commit is in the log when it returns, and only its
+callback comes later, in the consumer's thread as in Kafka. Where a commit has to be on the device, a thread of its own
+waits for that; callbacks keep the order of their commits, and a synchronous commit or a close waits for all of them.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from .subscription import partition_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from concurrent.futures import Future, ThreadPoolExecutor
 
     from ..broker.broker import Broker
     from ..segment.names import TopicPartition
@@ -33,15 +35,24 @@ if TYPE_CHECKING:
 logger = logging.getLogger("oncelog.consumer")
 
 
-class OffsetAndMetadata(NamedTuple):
+class OffsetAndMetadata(OffsetCommit):
     """The offset to go on from, as it is committed: with the epoch of the last record read and a word of one's own."""
 
-    offset: int
-    leader_epoch: int = -1
-    metadata: str = ""
+    __slots__ = ()
 
 
 Offsets = dict["TopicPartition", OffsetAndMetadata]
+
+
+class _Heard(NamedTuple):
+    """An asynchronous commit whose callback is still to come; ``future``: the device has not answered yet."""
+
+    callback: Callable[..., object] | None
+    offsets: Offsets
+    error: OncelogError | None
+    future: Future[None] | None
+
+
 # Called with what was committed, and None or why it was not.
 Callback = "Callable[[Offsets, OncelogError | None], object]"
 
@@ -79,9 +90,8 @@ class Committing:
         self._interval_ms: int = options["auto.commit.interval.ms"]
         self._backoff_ms: int = options["retry.backoff.ms"]
         self._next_ms = now_ms() + self._interval_ms
-        self._heard: collections.deque[tuple[Any, Offsets, OncelogError | None]] = (
-            collections.deque()
-        )
+        self._heard: collections.deque[_Heard] = collections.deque()
+        self._waiter: ThreadPoolExecutor | None = None  # for the device
         self._fetch_at_ms = 0
         self.is_auto: bool = options["enable.auto.commit"]
         if member is None:
@@ -101,7 +111,7 @@ class Committing:
         """As whom to commit: as a member, or as nobody where partitions were assigned by hand."""
         member = self.need_member("committing offsets")
         if not is_subscribed:
-            return ConsumerGroupMetadata(member.group_id)
+            return member.nobody
         found = member.metadata
         if member.state is MemberState.STABLE:
             return found
@@ -113,19 +123,30 @@ class Committing:
 
     # ------------------------------------------------------------ committing
 
-    def commit(self, offsets: Offsets, *, is_subscribed: bool) -> None:
-        """One try; raises the first thing that was refused."""
-        self.tell()
+    def commit(
+        self,
+        offsets: Offsets,
+        *,
+        is_subscribed: bool,
+        defer: Callable[[Callable[[], None]], object] | None = None,
+    ) -> None:
+        """One try; raises the first thing that was refused. ``defer`` gets what there is to wait for."""
+        if self._heard:
+            if defer is None:
+                self.settle()
+            else:
+                self.tell()
         who = self.committer(is_subscribed=is_subscribed)
         if not offsets:
             return
         try:
             answers = self._broker.offset_commit(
                 who.group_id,
-                {key: OffsetCommit(*value) for key, value in offsets.items()},
+                offsets,
                 member_id=who.member_id,
                 generation_id=who.generation_id,
                 group_instance_id=who.group_instance_id,
+                defer=defer,
             )
         except OncelogError as error:
             if is_subscribed and self._member is not None:
@@ -138,24 +159,57 @@ class Committing:
     def commit_async(
         self, offsets: Offsets, callback: Callable[..., object] | None, *, is_subscribed: bool
     ) -> None:
-        """The same; what went wrong is told to the callback."""
+        """The same, without waiting for the device; what went wrong is told to the callback."""
         failure: OncelogError | None = None
+        waits: list[Callable[[], None]] = []
         try:
-            self.commit(offsets, is_subscribed=is_subscribed)
+            self.commit(offsets, is_subscribed=is_subscribed, defer=waits.append)
         except InvalidGroupIdError:
             raise
         except OncelogError as error:
             failure = error
             if callback is None:
                 logger.warning("offsets were not committed: %s", error)
-        if callback is not None:
-            self._heard.append((callback, offsets, failure))
+        future = self._wait_for(waits[0]) if waits and failure is None else None
+        if callback is not None or future is not None:
+            self._heard.append(_Heard(callback, offsets, failure, future))
+
+    def _wait_for(self, wait: Callable[[], None]) -> Future[None]:
+        if self._waiter is None:
+            from concurrent.futures import ThreadPoolExecutor
+
+            self._waiter = ThreadPoolExecutor(1, thread_name_prefix="oncelog-commit")
+        return self._waiter.submit(wait)
 
     def tell(self) -> None:
-        """Calls the callbacks of asynchronous commits, in their order."""
+        """Calls the callbacks of asynchronous commits whose outcome is known, in their order."""
+        while self._heard and (self._heard[0].future is None or self._heard[0].future.done()):
+            callback, offsets, error, future = self._heard.popleft()
+            failed = None if future is None else future.exception()
+            if isinstance(failed, OncelogError):
+                error = failed
+                if callback is None:
+                    logger.warning("offsets may not be on the device: %s", error)
+            elif failed is not None:
+                raise failed
+            if callback is not None:
+                callback(offsets, error)
+
+    def settle(self) -> None:
+        """The same, after waiting for those that are not known yet."""
         while self._heard:
-            callback, offsets, error = self._heard.popleft()
-            callback(offsets, error)
+            future = self._heard[0].future
+            if future is not None:
+                future.exception()
+            self.tell()
+
+    def close(self) -> None:
+        """Waits for what is under way, and tells of it."""
+        try:
+            self.settle()
+        finally:
+            if self._waiter is not None:
+                self._waiter.shutdown()
 
     # ------------------------------------------------------------ by itself
 

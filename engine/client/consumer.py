@@ -21,7 +21,6 @@ from ..base.errors import (
     OncelogError,
     WakeupError,
 )
-from .arrow import empty_batch
 from .committing import OffsetAndMetadata
 from .consumer_figures import Polls, fetching_figures
 from .directory import isolation_of
@@ -94,6 +93,7 @@ class Consumer(GroupCalls):
             ready=_ready,
         )
         when_moved(broker.now_ms, self._subscription.interrupt)
+        self._creates_topics = chosen["allow.auto.create.topics"] and broker.creates_topics
         self._set_group(chosen, options)
 
     def __repr__(self) -> str:
@@ -125,7 +125,7 @@ class Consumer(GroupCalls):
         with self._turn:
             try:
                 self.before_revoking()
-                self._committing.tell()
+                self._committing.close()
             finally:
                 try:
                     self._leave("the consumer is closed")
@@ -160,6 +160,9 @@ class Consumer(GroupCalls):
                     "this consumer is subscribed to topics: unsubscribe() before assign(), or use two consumers"
                 )
             self.before_revoking()
+            if self._creates_topics:
+                for topic in {key.topic for key in keys}:
+                    self._broker.meet_topic(topic)
             self._subscription.assign(keys, held=self._member is not None)
             self.assignment_changed()
 
@@ -231,7 +234,11 @@ class Consumer(GroupCalls):
             batch = self._found(
                 lambda: self._take_columns(views, max_records, max_bytes), timeout_ms
             )
-            return empty_batch(views) if batch is None else batch
+            if batch is not None:
+                return batch
+        from .arrow import empty_batch  # here, as who polls records needs no pyarrow
+
+        return empty_batch(views)
 
     def __iter__(self) -> Iterator[Record]:
         """Record after record, waiting for more without end. Positions are those of the records handed out."""

@@ -26,7 +26,6 @@ from ..base.errors import (
 from ..partition.cursor import Cursor
 from ..segment.batch import DECODE_BYTES, records
 from ..segment.compression import decompressor
-from .arrow import full_batch
 from .reader import VIEWED_BYTES
 
 if TYPE_CHECKING:
@@ -456,6 +455,8 @@ class AssignedPartition:
             found.row += columns.next_batch
             if len(columns):
                 found.given = 0
+                from .arrow import full_batch  # here, as who polls records needs no pyarrow
+
                 found.columns = columns, full_batch(columns, *self.key)
                 return found.columns
         return None

@@ -107,6 +107,7 @@ class GroupAssignment:
         self._hides_internal: bool = options["exclude.internal.topics"]
         self._look_ms = min(options["metadata.max.age.ms"], LOOK_AROUND_MS)
         self._look_at_ms = 0
+        self._creates_topics = options["allow.auto.create.topics"] and broker.creates_topics
         self._topics: Topics | None = None
         self._callbacks = Callbacks()
         self._joined: tuple[str, ...] | None = None  # the topics that the group knows of
@@ -161,11 +162,15 @@ class GroupAssignment:
             self._join(owner)
 
     def _look(self) -> None:
-        """A pattern may match other topics, and a leader assigns anew when topics have other partitions."""
+        """A pattern may match other topics, and a leader assigns anew when topics have other partitions. A topic that
+        is named and not there is made, where that is allowed."""
         now_ms = self._now_ms()
         if now_ms < self._look_at_ms:
             return
         self._look_at_ms = now_ms + self._look_ms
+        if self._creates_topics and self._topics is not None:
+            for name in self._topics.names:
+                self._broker.meet_topic(name)
         member = self._member
         if self._joined is not None and set(self.topics) != set(self._joined):
             member.request_join("it reads other topics")

@@ -137,9 +137,7 @@ class GroupCalls(abc.ABC):
         with self._turn:
             member = self._committing.need_member("group_metadata()")
             self._committing.is_auto = False
-            if self._is_subscribed:
-                return member.known_as
-            return ConsumerGroupMetadata(member.group_id)
+            return member.known_as if self._is_subscribed else member.nobody
 
     def before_revoking(self) -> None:
         """For the group: partitions are about to go, and what was read of them is committed if that happens by
@@ -165,8 +163,8 @@ class GroupCalls(abc.ABC):
         commits as nobody, which a group that has members refuses.
         """
         with self._turn:
-            chosen = self._to_commit(offsets)
-            self._insist(lambda: self._committing.commit(chosen, is_subscribed=self._is_subscribed))
+            chosen, is_subscribed = self._to_commit(offsets), self._is_subscribed
+            self._insist(lambda: self._committing.commit(chosen, is_subscribed=is_subscribed))
 
     def commit_async(
         self,

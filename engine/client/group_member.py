@@ -112,6 +112,7 @@ class GroupMember:
         self.generation = NO_GENERATION
         self.needs_join = True
         self.known_as = ConsumerGroupMetadata(self.group_id, group_instance_id=self.instance_id)
+        self.nobody = ConsumerGroupMetadata(self.group_id)  # who commits what was assigned by hand
         self.counts: dict[str, int] | None = None  # of a leader: partitions as it assigned them
         self.rebalances = 0
 

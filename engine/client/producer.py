@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from numpy.typing import NDArray
+    from typing_extensions import Buffer
 
     from .._native.accumulator import PartitionIntake
     from ..broker.broker import Broker
@@ -189,7 +190,7 @@ class Producer(Accumulator):
             raise type(self._refusal)(*self._refusal.args)
 
     def _meet_topic(self, topic: str) -> TopicIntake:
-        count = self._broker.partition_count(topic)
+        count = self._broker.meet_topic(topic)
         intake = TopicIntake(topic, self._queues(topic, range(count)))
         intake.stick_to(self._partitioner.next_sticky(intake))
         return intake
@@ -317,7 +318,26 @@ class Producer(Accumulator):
             batch_bytes=limit,
         )
         encoder.add_arrow(rows)
-        encoded = encoder.finish()
+        self._send_batches(queue, encoder.finish(), sent)
+
+    def send_encoded(self, topic: str, partition: int, batches: Buffer) -> ArrowDelivery:
+        """Sends record batches that were encoded elsewhere, in a writable buffer that is left to the producer.
+
+        Each gets the producer's identity and its place in the sequence. That changes the header alone: the checksum
+        is derived from the old one, so whatever was damaged on the way here is refused by the log.
+        """
+        if self.gate is not None:
+            self._keep_out()
+        intake = self.topic_intake(topic)
+        if not 0 <= partition < len(intake.partitions):
+            self._refuse_partition(intake, partition)
+        queue = intake.partitions[partition]
+        assert isinstance(queue, PartitionQueue)
+        sent: list[Batch] = []
+        self._send_batches(queue, batches, sent)
+        return ArrowDelivery(sent)
+
+    def _send_batches(self, queue: PartitionQueue, encoded: Buffer, sent: list[Batch]) -> None:
         view = memoryview(encoded)
         places = scan(encoded, check_crc=False)
         now_ms = int(self._sender.monotonic_s() * 1000)

@@ -15,7 +15,8 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
-from .._native.accumulator import Accumulator, Batch, PartitionIntake
+from .._native.accumulator import Accumulator, Alarm, Batch, PartitionIntake
+from .._native.attempt import Attempt
 from ..base.clock import monotonic_of, when_moved
 from ..base.errors import (
     BufferExhaustedError,
@@ -25,7 +26,7 @@ from ..base.errors import (
     UnknownTopicOrPartitionError,
 )
 from ..segment.batch import Attributes
-from ..segment.compression import LEVELS, Codec, compressor
+from ..segment.compression import LEVEL_OPTIONS, Codec, compressor
 from ..segment.names import TopicPartition
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class Sender:
         self._max_block_s: float = options["max.block.ms"] / 1000
         self._in_flight_max: int = options["max.in.flight.requests.per.connection"]
         codec = Codec.of(options["compression.type"])
-        level = options[f"compression.{codec.name.lower()}.level"] if codec in LEVELS else None
+        level = options[LEVEL_OPTIONS[codec]] if codec in LEVEL_OPTIONS else None
         self.attributes = int(codec)
         self.compress = compressor(codec, level)
         if transactions.is_transactional:
@@ -109,15 +110,17 @@ class Sender:
         self._changed = threading.Condition(threading.Lock())
         self._waiters = 0
         self._callbacks: deque[Batch] = deque()
-        self._queued_calls = self._made_calls = 0  # batches whose callbacks were due, and called
+        self._queued_calls = 0  # batches whose callbacks were due
         self._calling = threading.Lock()
         self._caller = 0
         self._stalled: dict[PartitionQueue, None] = {}
-        self._wake = threading.Condition(threading.Lock())
+        self._alarm = Alarm()
         self._asleep_until = 0.0
+        self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
         self._is_stopping = False
-        self._opened_count = self._opened_seen = 0
+        if self._linger_s:
+            intake.linger_with(self._alarm, self._linger_s)
         self.error_count = self.retry_count = self.exhausted_count = 0
         when_moved(broker.now_ms, self._moved)
 
@@ -126,9 +129,9 @@ class Sender:
 
     def _moved(self) -> None:
         """The clock was moved by hand: everybody who waits looks at it anew."""
-        for condition in (self._wake, self._changed):
-            with condition:
-                condition.notify_all()
+        self._alarm.ring()
+        with self._changed:
+            self._changed.notify_all()
 
     # ------------------------------------------------------------ what senders need
 
@@ -158,11 +161,8 @@ class Sender:
         now = self.monotonic_s()
         if not intake.open_batch(queue, bytes_max, reserved_bytes, int(now * 1000)):
             intake.give_bytes(reserved_bytes)
-        elif self._linger_s:
-            self._opened_count += 1
-            due = now + self._linger_s
-            if self._thread is None or self._asleep_until > due:
-                self._attend(due)
+        elif self._linger_s and self._thread is None:
+            self._start()
 
     def dispatch(self, queue: PartitionQueue) -> None:
         """Sends what waits for a partition, as far as it goes, in this thread."""
@@ -237,8 +237,14 @@ class Sender:
                 )
         self._run_callbacks()
         queued = self._queued_calls
-        if self._made_calls < queued and self._caller != threading.get_ident():
-            self._wait_until(lambda: self._made_calls >= queued, deadline, FOREVER)
+        if self._callbacks and self._caller != threading.get_ident():
+            # Those that are left were queued later: they come in order, and leave when they were called.
+            while not self._wait_until(
+                lambda: len(self._callbacks) <= self._queued_calls - queued, deadline, LOOK_AGAIN_S
+            ):
+                if self.monotonic_s() >= deadline:
+                    break
+                self._run_callbacks()  # who called them may have been interrupted
 
     def _wait_until(self, is_so: Callable[[], bool], deadline: float, pause: float) -> bool:
         """Waits for a change up to ``pause`` seconds; whether ``is_so`` then."""
@@ -268,14 +274,14 @@ class Sender:
         caller ``is_awaited`` to settle it."""
         waiting = queue.waiting
         # Released and looked at again: who came while the lock was held has left its batch to us.
-        while waiting and queue.lock.acquire(blocking=False):
-            try:
+        while waiting:
+            with Attempt(queue.lock) as is_ours:
+                if not is_ours:
+                    break
                 while waiting:
                     if not self._send_head(queue):
                         self._leave(queue)
                         return
-            finally:
-                queue.lock.release()
         if queue.in_flight and not is_awaited:
             self._leave(queue)
 
@@ -396,8 +402,10 @@ class Sender:
 
     def _settle(self, queue: PartitionQueue, *, blocking: bool = False) -> None:
         """Waits for the device on behalf of batches that are in the log, and acknowledges them."""
-        while queue.in_flight and queue.settling.acquire(blocking=blocking):
-            try:
+        while queue.in_flight:
+            with Attempt(queue.settling, blocking=blocking) as is_ours:
+                if not is_ours:
+                    return
                 while queue.in_flight:
                     batch, produced = queue.in_flight[0]
                     error: OncelogError | None = None
@@ -409,8 +417,6 @@ class Sender:
                     # In this order: interrupted in between, it is found here again, and answered once.
                     self._complete(batch, produced.base_offset, produced.log_append_time_ms, error)
                     queue.in_flight.popleft()
-            finally:
-                queue.settling.release()
             if queue.waiting:
                 self._drain(queue, is_awaited=True)
 
@@ -447,25 +453,26 @@ class Sender:
     # ------------------------------------------------------------ callbacks
 
     def _run_callbacks(self) -> None:
-        while self._callbacks and self._calling.acquire(blocking=False):
-            self._caller = threading.get_ident()
-            try:
-                while self._callbacks:
-                    self._call_back(self._callbacks.popleft())
-            finally:
-                self._caller = 0
-                self._calling.release()
+        while self._callbacks:
+            with Attempt(self._calling) as is_ours:
+                if not is_ours:
+                    return
+                try:
+                    self._caller = threading.get_ident()
+                    while self._callbacks:
+                        self._call_back(self._callbacks[0])
+                        # Last: interrupted before, it is found here again, with what was not called.
+                        self._callbacks.popleft()
+                        self._notify()
+                finally:
+                    self._caller = 0
 
     def _call_back(self, batch: Batch) -> None:
-        try:
-            for delivery, callback in batch.take_callbacks():
-                try:
-                    delivery.answer(callback)
-                except Exception:  # it is the caller's code  # noqa: BLE001
-                    self._log.exception("an on_delivery callback failed")
-        finally:  # also when a person interrupts: somebody may wait for the count
-            self._made_calls += 1
-            self._notify()
+        for delivery, callback in batch.take_callbacks():
+            try:
+                delivery.answer(callback)
+            except Exception:  # it is the caller's code  # noqa: BLE001
+                self._log.exception("an on_delivery callback failed")
 
     # ------------------------------------------------------------ the background
 
@@ -474,11 +481,10 @@ class Sender:
         if self._thread is None:
             self._start()
         if self._asleep_until > due:
-            with self._wake:
-                self._wake.notify()
+            self._alarm.ring()
 
     def _start(self) -> None:
-        with self._wake:
+        with self._starting:
             if self._thread is None and not self._is_stopping:
                 thread = threading.Thread(target=self._run, name="oncelog-producer", daemon=True)
                 thread.start()
@@ -486,37 +492,26 @@ class Sender:
 
     def _run(self) -> None:
         while not self._is_stopping:
-            with self._wake:
-                # Announced before the look: whoever adds work after the look sees that we sleep, and wakes us.
-                self._asleep_until = FOREVER
-                due = self._next_due()
-                if due:
-                    self._asleep_until = due
-                    left = due - self.monotonic_s()
-                    if left > 0 and not self._is_stopping:
-                        self._wake.wait(None if due == FOREVER else left)
-                self._asleep_until = 0.0
+            # Announced before the look: whoever adds work after the look sees that we sleep, and rings.
+            self._asleep_until = FOREVER
+            due = self._next_due()
+            if due:
+                self._asleep_until = due
+                self._alarm.sleep(self.monotonic_s(), due)
+            self._asleep_until = 0.0
             try:
                 self._work()
             except Exception:  # without it nothing would linger out  # noqa: BLE001
                 self._log.exception("the background of a producer failed, and goes on")
 
     def _next_due(self) -> float:
-        """When there will be something to do; 0 for now."""
+        """When there will be something to do, beside what lingers, of which the alarm knows; 0 for now."""
         due = FOREVER
         for queue in list(self._stalled):
             if queue.in_flight or not queue.retry_at:
                 return 0.0
             due = min(due, queue.retry_at)
-        opened_ms = self._intake.oldest_opened_ms()
-        if opened_ms >= 0:
-            return min(due, opened_ms / 1000 + self._linger_s)
-        if self._opened_seen == self._opened_count:
-            return due
-        # Somebody sends at this moment. A nap as long as the lingering is soon enough for whatever is opened
-        # meanwhile, and spares them a wake-up with every batch.
-        self._opened_seen = self._opened_count
-        return min(due, self.monotonic_s() + self._linger_s)
+        return due
 
     def _work(self) -> None:
         for queue in list(self._stalled):
@@ -531,8 +526,7 @@ class Sender:
     def stop(self) -> None:
         """Ends the background; what waits stays where it is."""
         self._is_stopping = True
-        with self._wake:
-            self._wake.notify_all()
+        self._alarm.ring()
         thread = self._thread
         # A callback that runs in the background may be what closes the producer, or wait for who does.
         if thread is not None and threading.get_ident() != thread.ident != self._caller:

@@ -36,7 +36,6 @@ from ..base.errors import (
     RequestTimedOutError,
     TransactionCoordinatorFencedError,
 )
-from ..broker.group_answers import OffsetCommit
 from .committing import offsets_given
 from .group_member import ConsumerGroupMetadata
 
@@ -402,7 +401,7 @@ class TransactionManager:
         """
         self._need("cannot send offsets", State.IN_TRANSACTION)
         who = ConsumerGroupMetadata(group) if isinstance(group, str) else group
-        commits = {key: OffsetCommit(*value) for key, value in offsets_given(offsets).items()}
+        commits = offsets_given(offsets)
         if not commits:
             return
         try:

@@ -9,7 +9,7 @@ import shutil
 import threading
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -545,6 +545,41 @@ def test_an_asynchronous_commit_tells_its_callback_in_the_next_call(log: Log) ->
     consumer.commit_async(lambda *told: heard.append(told))
     consumer.close()
     assert isinstance(heard[1][1], UnknownMemberIdError)
+
+
+def test_asynchronous_commits_do_not_wait_for_the_device_and_are_told_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Goal: with durability fsync, commit_async returns before the offset is durable, its callback comes after, and a
+    close waits. Method: a device that answers when it is told to."""
+    answers = threading.Event()
+    heard: list[object] = []
+    with oncelog.open(tmp_path / "durable", durability="fsync") as log:
+        log.create_topic("payments")
+        consumer = log.consumer(group_id="slow", enable_auto_commit=False)
+        consumer.assign([("payments", 0)])
+        consumer.commit({("payments", 0): 1})
+        state = log.broker.groups._state
+        sync = state._sync_to
+
+        def slow(*what: Any) -> None:
+            assert answers.wait(30)
+            sync(*what)
+
+        monkeypatch.setattr(state, "_sync_to", slow)
+        for offset in (2, 3):
+            consumer.commit_async(
+                lambda told, error: heard.append((told[keys(0)[0]].offset, error)),
+                {("payments", 0): offset},
+            )
+        consumer.poll()
+        assert heard == []
+        answers.set()
+        consumer.commit({("payments", 0): 4})
+        assert heard == [(2, None), (3, None)]
+        consumer.commit_async(lambda told, _: heard.append(len(told)), {("payments", 0): 5})
+        consumer.close()
+        assert heard[2:] == [1]
 
 
 def test_metadata_is_kept_with_a_committed_offset(log: Log) -> None:

@@ -64,6 +64,31 @@ def test_closing_is_idempotent_from_several_threads_and_leaves_no_thread_behind(
     assert threading.active_count() == before
 
 
+def test_closing_the_log_ends_a_poll_that_waits_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Method: nobody looks around by itself, so that only the close can end the wait."""
+    monkeypatch.setattr("oncelog.client.consumer.LOOK_AROUND_S", 600.0)
+    log = oncelog.open(tmp_path)
+    log.create_topic("orders")
+    consumer = log.consumer()
+    consumer.assign([("orders", 0)])
+    ended: list[object] = []
+
+    def poll() -> None:
+        try:
+            consumer.poll(timeout_ms=60_000)
+        except ClosedError as error:
+            ended.append(error)
+
+    waiting = threading.Thread(target=poll)
+    waiting.start()
+    time.sleep(0.2)
+    log.close()
+    waiting.join(20)
+    assert len(ended) == 1
+
+
 def test_the_long_verbs_work_inside_a_block_that_has_initialized_already(log: Log) -> None:
     with log.producer(transactional_id="teller") as producer:
         producer.init_transactions()

@@ -1,0 +1,148 @@
+"""The commit of staged files: all of them and a token in one transaction, once.
+
+Duty         fence whoever committed for the application before, ask the token whether the batch is in the log, append
+             what was staged, commit both together.
+Token        the offset of a reserved group, ``__oncelog_sink.<application>``: the number of the last batch, with the
+             query that it belongs to. It lies in ``__consumer_offsets``, neither expires nor can be reset or deleted.
+Concurrency  one process has the log open, and one commit at a time runs in it.
+Crash        before the coordinator's decision the transaction is aborted, by the next commit of the application or by
+             its time-out; after it, opening the log completes it. Either way data and token share their fate.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ..base import clock
+from ..base.errors import CommitTokenError, DirectoryLockedError, OncelogError, StagingError
+from ..segment.names import TopicPartition
+from .client import Log
+from .staging import StagedReader
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .producer import Producer
+    from .staging import StagedFile
+
+logger = logging.getLogger("oncelog.client")
+
+GROUP_PREFIX: Final = "__oncelog_sink."
+TOKEN_KEY: Final = TopicPartition("__oncelog_sink", 0)
+# A commit's own limit: nobody else can use the log meanwhile, so there is no hurry.
+TRANSACTION_TIMEOUT_MS: Final = 15 * 60 * 1000
+BUFFER_BYTES: Final = 64 << 20
+REQUEST_BYTES_MAX: Final = 2**31 - 1
+LOOK_AGAIN_S: Final = 0.05
+ANONYMOUS: Final = "__oncelog_sink"
+
+
+class Token(NamedTuple):
+    """What was committed last: a batch of an application, and the query it came from ("" where there is none)."""
+
+    application: str
+    query: str
+    batch: int
+
+
+class Committed(NamedTuple):
+    """What a commit did."""
+
+    is_repeated: bool  # the batch was in the log before, and nothing was written
+    record_count: int
+
+
+def open_log(path: str, *, durability: str = "os", timeout_ms: int = 0) -> Log:
+    """Opens a log for a commit; waits while another process has it, which is named when that takes too long."""
+    deadline = clock.monotonic_s() + timeout_ms / 1000
+    while True:
+        try:
+            return Log(path, durability=durability)
+        except DirectoryLockedError:
+            if clock.monotonic_s() >= deadline:
+                raise
+        threading.Event().wait(LOOK_AGAIN_S)
+
+
+def read_token(log: Log, application: str) -> Token | None:
+    """The last batch that an application has committed."""
+    answer = log.broker.offset_fetch(GROUP_PREFIX + application, [TOKEN_KEY])[TOKEN_KEY]
+    if isinstance(answer, OncelogError):
+        raise answer
+    if answer is None:
+        return None
+    query = json.loads(answer.metadata)["query"] if answer.metadata else ""
+    return Token(application, query, answer.offset)
+
+
+def is_committed(last: Token | None, token: Token) -> bool:
+    """Whether a batch is in the log, judged by the last one that was committed; raises if it cannot follow it."""
+    if last is None:
+        return False
+    if last.query != token.query:
+        raise CommitTokenError(
+            f"batch {token.batch} of application {token.application!r} comes from {_named(token.query)}, but batch "
+            f"{last.batch}, the last one committed, came from {_named(last.query)}. Go on from the checkpoint of the "
+            "latter, or choose another txnAppId for what starts anew: its batches count from 0, and nobody can tell "
+            "which of them the log has"
+        )
+    if token.batch < last.batch:
+        raise CommitTokenError(
+            f"batch {token.batch} of application {token.application!r} is older than batch {last.batch}, the last one "
+            "committed. The checkpoint is behind the log: restore its newest state, or choose another txnAppId to "
+            "write these batches once more"
+        )
+    return token.batch == last.batch
+
+
+def _named(query: str) -> str:
+    return f"query {query}" if query else "a batch write"
+
+
+def commit_staged(
+    log: Log,
+    files: Sequence[StagedFile],
+    token: Token | None = None,
+    *,
+    transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS,
+) -> Committed:
+    """Appends staged files in one transaction together with the token; nothing where the token is there already.
+
+    Memory is bounded by one extent of a file and ``buffer.memory``, whatever the size of the batch.
+    """
+    with log.producer(
+        transactional_id=ANONYMOUS if token is None else GROUP_PREFIX + token.application,
+        transaction_timeout_ms=transaction_timeout_ms,
+        max_request_size=REQUEST_BYTES_MAX,
+        buffer_memory=BUFFER_BYTES,
+        linger_ms=0,
+    ) as producer:
+        # Only now: whoever was about to commit the same is fenced, and what it left open is aborted.
+        if token is not None and is_committed(read_token(log, token.application), token):
+            return Committed(is_repeated=True, record_count=0)
+        with producer.transaction() as transaction:
+            count = sum(append(producer, file) for file in files)
+            if token is not None:
+                metadata = json.dumps({"query": token.query})
+                transaction.send_offsets(
+                    {TOKEN_KEY: (token.batch, -1, metadata)}, GROUP_PREFIX + token.application
+                )
+    return Committed(is_repeated=False, record_count=count)
+
+
+def append(producer: Producer, file: StagedFile) -> int:
+    """Sends one staged file in the producer's transaction; returns how many records it held."""
+    count = 0
+    with StagedReader(file) as reader:
+        for extent in reader.extents:
+            sent = producer.send_encoded(extent.topic, extent.partition, reader.read(extent))
+            error = sent.exception()
+            if error is not None:
+                raise error
+            count += extent.record_count
+    if count != file.record_count:
+        raise StagingError(f"{file.path} holds {count} records, not {file.record_count}")
+    return count
