@@ -96,6 +96,12 @@ INTERNAL_OPTIONS: Final = {
 }
 
 
+@functools.lru_cache(maxsize=1024)
+def _uuid_bytes(topic_id: str) -> bytes:
+    """A topic id as records have it; every commit asks for one."""
+    return base64.urlsafe_b64decode(topic_id + "==")
+
+
 class Broker(TransactionVerbs, GroupVerbs, ConfigVerbs, TopicVerbs):
     """An embedded broker: the one writer of a data directory."""
 
@@ -210,7 +216,7 @@ class Broker(TransactionVerbs, GroupVerbs, ConfigVerbs, TopicVerbs):
 
     def _topic_id_bytes(self, name: str) -> bytes | None:
         topic = self._topics.get(name)
-        return None if topic is None else base64.urlsafe_b64decode(topic.topic_id + "==")
+        return None if topic is None else _uuid_bytes(topic.topic_id)
 
     def _existing(self, topic: str) -> list[int]:
         return [key.partition for key in self._data.partitions if key.topic == topic]

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from .._native.offsets import offset_records
 from ..base.errors import InvalidRequestError, OffsetMetadataTooLargeError
 from ..segment.names import PARTITION_MAX
 from .consumer_group import ConsumerGroup
 from .group_metadata import GroupMetadata, GroupState
-from .group_records import NO_TOPIC_ID, OffsetValue, encode_offset_key, encode_offset_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from ..base.errors import OncelogError
     from ..segment.names import TopicPartition
-    from .state_log import StateRecord
 
 FIRST_DELAY: Final = "group.initial.rebalance.delay.ms"
 INT_MAX: Final = 2**31 - 1
@@ -63,10 +62,10 @@ class OffsetCommit(NamedTuple):
     metadata: str = ""
 
 
-def commit_problem(
+def _commit_problem(
     key: TopicPartition, commit: OffsetCommit, metadata_bytes_max: int
-) -> OncelogError | None:
-    """Why an offset cannot be committed, None if it can."""
+) -> OncelogError:
+    """Why an offset cannot be committed."""
     topic, partition = key
     if len(commit.metadata) > metadata_bytes_max:
         return OffsetMetadataTooLargeError(
@@ -79,7 +78,10 @@ def commit_problem(
         )
     if not 0 <= partition <= PARTITION_MAX:
         return InvalidRequestError(f"{topic!r} has no partition {partition}")
-    return None
+    return InvalidRequestError(
+        f"{topic!r}-{partition} with metadata {commit.metadata[:40]!r}: no text that a record can hold, as it has half "
+        "a surrogate pair or too many bytes"
+    )
 
 
 class MemberDescription(NamedTuple):
@@ -160,6 +162,12 @@ def described(group: Group) -> GroupDescription:
     )
 
 
+# Of a commit: for each partition None, or why it is refused; the keys and the values of the records.
+CommitRecords = tuple[
+    "dict[TopicPartition, OncelogError | None]", list[bytes], "list[bytes | None]"
+]
+
+
 def commit_records(
     group_id: str,
     offsets: Mapping[TopicPartition, OffsetCommit],
@@ -167,22 +175,13 @@ def commit_records(
     retention_time_ms: int,
     metadata_bytes_max: int,
     topic_id_of: Callable[[str], bytes | None],
-) -> tuple[dict[TopicPartition, OncelogError | None], list[StateRecord]]:
-    """The records of a commit, and for each partition None, or why it is refused."""
+) -> CommitRecords:
+    """What a commit writes, and whom it refuses."""
     expire_ms = -1 if retention_time_ms < 0 else now_ms + retention_time_ms
-    answers: dict[TopicPartition, OncelogError | None] = {}
-    records: list[StateRecord] = []
-    for key, commit in offsets.items():
-        problem = commit_problem(key, commit, metadata_bytes_max)
-        answers[key] = problem
-        if problem is None:
-            value = OffsetValue(
-                commit.offset,
-                commit.leader_epoch,
-                commit.metadata,
-                now_ms,
-                expire_ms,
-                topic_id_of(key[0]) or NO_TOPIC_ID,
-            )
-            records.append((encode_offset_key(group_id, *key), encode_offset_value(value)))
-    return answers, records
+    keys, values, refused = offset_records(
+        group_id, offsets, now_ms, expire_ms, metadata_bytes_max, topic_id_of
+    )
+    answers: dict[TopicPartition, OncelogError | None] = dict.fromkeys(offsets)
+    for key in refused:
+        answers[key] = _commit_problem(key, offsets[key], metadata_bytes_max)
+    return answers, keys, values

@@ -43,10 +43,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from .._native.offsets import CommittedOffset
-    from .group_answers import Group, GroupDescription, GroupOptions, OffsetCommit
+    from .group_answers import CommitRecords, Group, GroupDescription, GroupOptions, OffsetCommit
     from .group_metadata import JoinedGroup, SyncedGroup
     from .pending import Pending
-    from .state_log import StateLog, StateRecord
+    from .state_log import StateLog
     from .txn_coordinator import TransactionCoordinator
 
 logger = logging.getLogger("oncelog.broker")
@@ -131,8 +131,10 @@ class GroupCoordinator:
             raise CoordinatorNotAvailableError("the group coordinator has not been started")
 
     def _check(self, group_id: str, *, may_be_empty: bool = False) -> None:
-        self._check_started()
-        check_group_id(group_id, may_be_empty=may_be_empty)
+        if not self._is_loaded:
+            self._check_started()
+        if not group_id and not may_be_empty:
+            check_group_id(group_id)
         self._offsets.check(group_id)
 
     def _member_group(self, group_id: str) -> GroupMetadata:
@@ -295,21 +297,23 @@ class GroupCoordinator:
         else to make.
         """
         self._check(group_id, may_be_empty=True)
-        answers, records = self._records(group_id, offsets, retention_time_ms)
+        prepared = self._records(group_id, offsets, retention_time_ms)
         who = (member_id, generation_id, group_instance_id)
-        while (end := self._commit(group_id, records, who)) is None:
+        while (end := self._commit(group_id, prepared, who)) is None:
             pass
-        if defer is not None and self._state.is_synced:
-            defer(lambda: self._offsets.sync(group_id, end))
-        else:
-            self._offsets.sync(group_id, end)
-        return answers
+        if self._state.is_synced:
+            if defer is None:
+                self._offsets.sync(group_id, end)
+            else:
+                defer(lambda: self._offsets.sync(group_id, end))
+        return prepared[0]
 
     def _commit(
-        self, group_id: str, records: list[StateRecord], who: tuple[str, int, str | None]
+        self, group_id: str, prepared: CommitRecords, who: tuple[str, int, str | None]
     ) -> int | None:
         """Returns what to wait for; None if the group was deleted at the last moment: there is another one to commit
         into, or none."""
+        _, keys, values = prepared
         group = self._committed_to(group_id, who[1])
         end = 0
         try:
@@ -317,12 +321,13 @@ class GroupCoordinator:
                 if group.is_dead:
                     return None
                 group.check_commit(*who)
-                if isinstance(group, GroupMetadata):
+                if who[0] and isinstance(group, GroupMetadata):
                     self._membership.extend_session(group, who[0])
-                if records:
-                    end = self._offsets.commit(group_id, records)
+                if keys:
+                    end = self._offsets.commit(group_id, keys, values)
         finally:
-            self._groups.forget_bare(group)
+            if not end:  # nothing was written, and the group may have been made for this
+                self._groups.forget_bare(group)
         return end
 
     def txn_offset_commit(
@@ -345,7 +350,7 @@ class GroupCoordinator:
         partition to the transaction, version 1 wants it added before.
         """
         self._check(group_id)
-        answers, records = self._records(group_id, offsets or {}, -1)
+        prepared = self._records(group_id, offsets or {}, -1)
         try:
             group = self._committed_to(group_id, generation_id)
         except GroupIdNotFoundError as error:
@@ -360,24 +365,25 @@ class GroupCoordinator:
                     )
                 except StaleMemberEpochError as error:  # the older protocol's word for it
                     raise IllegalGenerationError(*error.args) from error
-                if records:
+                if prepared[1]:
                     identity = (producer_id, producer_epoch)
-                    self._append(transactional_id, identity, group_id, records, transaction_version)
+                    self._append(
+                        transactional_id, identity, group_id, prepared, transaction_version
+                    )
         finally:
             self._groups.forget_bare(group)
-        return answers
+        return prepared[0]
 
     def _append(
         self,
         transactional_id: str,
         identity: tuple[int, int],
         group_id: str,
-        records: list[StateRecord],
+        prepared: CommitRecords,
         version: int,
     ) -> None:
         def append() -> None:
-            who = {"producer_id": identity[0], "producer_epoch": identity[1]}
-            self._offsets.commit(group_id, records, **who, bumps_epoch=version >= 2)
+            self._offsets.commit(group_id, *prepared[1:], *identity, bumps_epoch=version >= 2)
 
         if self._transactions is None:
             append()
@@ -401,8 +407,8 @@ class GroupCoordinator:
         group_id: str,
         offsets: Mapping[TopicPartition, OffsetCommit],
         retention_time_ms: int,
-    ) -> tuple[dict[TopicPartition, OncelogError | None], list[StateRecord]]:
-        """What to write, and for each partition that is refused the reason."""
+    ) -> CommitRecords:
+        """For each partition None, or why it is refused; and what to write."""
         return commit_records(
             group_id,
             offsets,

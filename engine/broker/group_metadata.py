@@ -459,9 +459,9 @@ class GroupMetadata:
         is_transactional: bool = False,
     ) -> None:
         """Raises for a commit of somebody who does not own what it commits."""
-        self.check_alive()
-        if generation < 0 and self.is_empty:
+        if generation < 0 and self.state is GroupState.EMPTY:
             return  # nobody else is there
+        self.check_alive()
         if generation >= 0 or member_id or instance_id is not None:
             self.check_member(member_id, instance_id)
             self.check_generation(generation)

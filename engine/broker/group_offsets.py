@@ -37,6 +37,7 @@ from .group_records import (
     NO_TOPIC_ID,
     GroupKey,
     OffsetKey,
+    check_group_id,
     decode_key,
     decode_offset_value,
 )
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("oncelog.broker")
 
 TRANSACTIONAL: Final = int(Attributes.TRANSACTIONAL)
-BASE_OFFSET_BYTES: Final = 8
+COORDINATOR: Final = Origin.COORDINATOR
 GROUPS_REMEMBERED: Final = 4096
 _decompress: Final = decompressor()
 
@@ -132,14 +133,16 @@ class OffsetsPartition:
 
     def write(
         self,
-        records: Sequence[StateRecord],
-        *,
+        keys: Sequence[bytes],
+        values: Sequence[bytes | None],
         producer_id: int = -1,
         producer_epoch: int = -1,
+        *,
         bumps_epoch: bool = True,
     ) -> int:
-        """Appends one batch, of a transaction if there is a producer; returns the offset after it."""
-        self.check()
+        """Appends records as one batch, of a transaction if there is a producer; returns the offset after it."""
+        if self._failure is not None:
+            self.check()
         now_ms = self._now_ms()
         encoder = Encoder(
             one_batch=True,
@@ -149,23 +152,21 @@ class OffsetsPartition:
             producer_epoch=producer_epoch,
             base_sequence=0 if producer_id >= 0 else -1,
         )
-        encoder.add([key for key, _ in records], [value for _, value in records])
-        batch = memoryview(encoder.finish())
+        encoder.add(keys, values)
+        batch = encoder.finish()
         with self.lock:
-            appended = self._state.log(self.number).append_as_leader(
+            base_offset, last_offset, _, _ = self._state.log(self.number).append_as_leader(
                 batch,
                 leader_epoch=self._state.leader_epoch,
                 now_ms=now_ms,
-                origin=Origin.COORDINATOR,
+                origin=COORDINATOR,
                 bumps_epoch=bumps_epoch,
             )
-            is_stamped = int.from_bytes(batch[:BASE_OFFSET_BYTES]) == appended.base_offset
-            if is_stamped and appended.base_offset == self._applied:
-                self.table.apply_one(batch)
-                self._applied = appended.last_offset + 1
+            if base_offset == self._applied and self.table.apply_one(batch, base_offset):
+                self._applied = last_offset + 1
             else:  # a marker came in between, or the log has stored other bytes
                 self._catch_up()
-        return appended.last_offset + 1
+        return last_offset + 1
 
 
 class GroupOffsets:
@@ -193,6 +194,7 @@ class GroupOffsets:
                     yield found, value
 
     def _find(self, group_id: str) -> OffsetsPartition:
+        check_group_id(group_id, may_be_empty=True)
         return self._partitions[self._state.partition_for(group_id)]
 
     def fail(self, group_id: str, error: OncelogError) -> None:
@@ -200,7 +202,7 @@ class GroupOffsets:
         self._of(group_id).fail(error)
 
     def check(self, group_id: str) -> None:
-        """Raises if what is known of a group could not be read."""
+        """Raises for an id that cannot be, and if what is known of a group could not be read."""
         self._of(group_id).check()
 
     # ------------------------------------------------------------ writing
@@ -208,23 +210,21 @@ class GroupOffsets:
     def commit(
         self,
         group_id: str,
-        records: Sequence[StateRecord],
-        *,
+        keys: Sequence[bytes],
+        values: Sequence[bytes | None],
         producer_id: int = -1,
         producer_epoch: int = -1,
+        *,
         bumps_epoch: bool = True,
     ) -> int:
         """Writes offsets, all or none; returns what to wait for with ``sync``."""
         try:
             return self._of(group_id).write(
-                records,
-                producer_id=producer_id,
-                producer_epoch=producer_epoch,
-                bumps_epoch=bumps_epoch,
+                keys, values, producer_id, producer_epoch, bumps_epoch=bumps_epoch
             )
         except RecordTooLargeError as error:
             raise InvalidCommitOffsetSizeError(
-                f"{len(records)} offsets of group {group_id!r} do not fit into one batch: {error.what}"
+                f"{len(keys)} offsets of group {group_id!r} do not fit into one batch: {error.what}"
             ) from error
 
     def write(self, group_id: str, records: Iterable[StateRecord]) -> int:
@@ -233,7 +233,7 @@ class GroupOffsets:
         partition.check()
         end = 0
         for batch in self._state.batches(partition.number, records):
-            end = partition.write(batch)
+            end = partition.write([key for key, _ in batch], [value for _, value in batch])
         return end
 
     def sync(self, group_id: str, offset: int) -> None:

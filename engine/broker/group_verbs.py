@@ -6,7 +6,7 @@ import abc
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from .._native.offsets import CommittedOffset
     from ..base.errors import OncelogError
@@ -66,11 +66,27 @@ class GroupVerbs(abc.ABC):
         return self.groups.leave_group(group_id, members)
 
     def offset_commit(
-        self, group_id: str, offsets: Mapping[TopicPartition, OffsetCommit], **member: Any
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, OffsetCommit],
+        *,
+        member_id: str = "",
+        generation_id: int = -1,
+        group_instance_id: str | None = None,
+        retention_time_ms: int = -1,
+        defer: Callable[[Callable[[], None]], object] | None = None,
     ) -> dict[TopicPartition, OncelogError | None]:
         """Commits offsets, as a member or into a group without members."""
         self.check_open()
-        return self.groups.offset_commit(group_id, offsets, **member)
+        return self.groups.offset_commit(
+            group_id,
+            offsets,
+            member_id=member_id,
+            generation_id=generation_id,
+            group_instance_id=group_instance_id,
+            retention_time_ms=retention_time_ms,
+            defer=defer,
+        )
 
     def txn_offset_commit(
         self,

@@ -120,7 +120,8 @@ class Housekeeping:
 
     def _flush(self) -> None:
         """Forces logs to the device whose last time is flush.ms ago, if they were written since."""
-        now_ms, flushed = self._broker.now_ms(), {}
+        now_ms = self._broker.now_ms()
+        flushed: dict[object, int] = {}
         for partition in self._broker.opened():
             flush_ms = partition.options.log.flush_ms
             if flush_ms == NEVER or partition.is_offline or partition.is_closed:

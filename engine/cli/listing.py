@@ -126,6 +126,31 @@ def _tell_damage(listing: Listing) -> None:
         error(f"{listing.damage_count - len(listing.damage):,} more entries are damaged.")
 
 
+def write_rows(columns: Sequence[Column], rows: Sequence[tuple[str, ...]]) -> None:
+    """Rows of an answer: a table on a terminal that is wide enough, else plain columns; nothing where there are none."""
+    if not rows:
+        return
+    titles = tuple(column.title for column in columns)
+    width = sum(2 + max(map(len, cells)) for cells in zip(titles, *rows, strict=True))
+    # A table that is squeezed would cut figures off; lines that are too long only wrap.
+    if sys.stdout.isatty() and len(rows) <= TABLE_ROWS_MAX and width <= _terminal_columns():
+        print_table(columns, list(rows))
+    else:
+        write_columns(columns, rows)
+
+
+def _terminal_columns() -> int:
+    import shutil  # for those who look at a terminal
+
+    return shutil.get_terminal_size().columns
+
+
+def json_rows(rows: Iterable[dict[str, Any]]) -> None:
+    """Rows of an answer as one JSON array, one row a line."""
+    body = ",\n".join(map(json.dumps, rows))
+    sys.stdout.write(f"[\n{body}\n]\n" if body else "[]\n")
+
+
 def write_columns(columns: Sequence[Column], rows: Iterable[tuple[str, ...]]) -> None:
     """Plain columns; the first rows tell the widths."""
     rows = iter(rows)

@@ -3,22 +3,21 @@
 Data goes to stdout, talk to stderr. The exit code is 0 for sound, 1 for damaged or unreadable data and 2
 for misuse; an interrupt ends with 130 and a closed pipe with 141, as shells count signals.
 
-Every module of a subcommand is imported to print the help, so none of them imports numpy, pyarrow or rich
-at its top: a command fetches what it needs when it runs.
+A command's module is imported when the command is named, and none of them imports numpy, pyarrow or rich at its top:
+a command fetches what it needs when it runs, so that a help or a list is there in a blink.
 """
 
 from __future__ import annotations
 
+import importlib
 import io
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from ..base.errors import OncelogError, Remedy
-from .inspect import inspect
-from .output import Failure, Misuse
-from .verify import verify
+from .output import CommandGroup, Failure, Misuse, sentence_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,9 +25,51 @@ if TYPE_CHECKING:
 EXIT_INTERRUPTED = 130
 EXIT_PIPE_CLOSED = 141
 
+# Where each command is, and what the list of commands says of it.
+COMMANDS: Final = {
+    "topics": ("topics:topics", "Make, list, describe, alter and delete topics."),
+    "produce": ("produce:produce", "Write records: lines, JSON, CSV, Arrow or Parquet."),
+    "consume": ("consume:consume", "Read records: as text, JSON, hex, Arrow or Parquet."),
+    "offsets": ("offsets:offsets", "Show where partitions begin and end."),
+    "groups": ("groups:groups", "List, describe, delete and reset consumer groups."),
+    "transactions": ("transactions:transactions", "List, describe, draw and abort transactions."),
+    "producers": ("producers:producers", "Describe the producers that partitions remember."),
+    "inspect": ("inspect:inspect", "Show what is in Kafka's files, or a directory at a glance."),
+    "verify": ("verify:verify", "Prove a directory of logs sound."),
+    "compact": ("compact:compact", "Clean compacted topics now."),
+    "repair": ("repair:repair", "Say what recovery would do, or do it."),
+    "import": (
+        "import_export:import_records",
+        "Take records from Parquet, Arrow or a Kafka directory.",
+    ),
+    "export": (
+        "import_export:export_records",
+        "Give records to Parquet, Arrow or a Kafka directory.",
+    ),
+    "perf": ("perf:perf", "Measure producing, consuming, latency and transactions."),
+    "doctor": ("doctor:doctor", "Look at this machine: what is missing, slow or too low."),
+}
 
-class Commands(click.Group):
+
+class Commands(CommandGroup):
     """A group that ends every failure of its commands with a sentence instead of a traceback."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        place, _ = COMMANDS.get(cmd_name, ("", ""))
+        if not place:
+            return None
+        module, _, attribute = place.partition(":")
+        found: click.Command = getattr(
+            importlib.import_module(f".{module}", __package__), attribute
+        )
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, short) for name, (_, short) in COMMANDS.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -43,7 +84,7 @@ class Commands(click.Group):
             ctx.exit(EXIT_INTERRUPTED)
         except OncelogError as error:
             ending = Misuse if error.remedy is Remedy.FIX else Failure
-            raise ending(f"{error}.") from error
+            raise ending(sentence_of(error)) from error
         except OSError as error:
             place = f"{click.format_filename(error.filename)}: " if error.filename else ""
             raise Misuse(f"{place}{error.strerror or error}.") from error
@@ -53,17 +94,21 @@ class Commands(click.Group):
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="oncelog", message="%(prog)s %(version)s")
 def cli() -> None:
-    """Kafka's transactional log as a Python library: tools for its files.
+    """Kafka's transactional log as a Python library: its tools.
 
     \b
+    Examples
+      oncelog topics create orders --partitions 3 --data data
+      echo 'k1:v1' | oncelog produce orders --key-separator : --data data
+      oncelog consume orders --from-beginning --data data
+      oncelog inspect /var/lib/kafka/data
+
+    \b
+    Directory    --data DIR, or the variable ONCELOG_DATA
     Exit codes   0 sound, 1 damaged, 2 misuse
     Completion   eval "$(_ONCELOG_COMPLETE=bash_source oncelog)"
                  (zsh_source for zsh, fish_source for fish)
     """
-
-
-cli.add_command(inspect)
-cli.add_command(verify)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

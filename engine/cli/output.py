@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import base64
 import sys
-from typing import IO, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import click
+
+if TYPE_CHECKING:
+    from ..base.errors import OncelogError
 
 EXIT_SOUND: Final = 0
 EXIT_DAMAGED: Final = 1
@@ -28,6 +31,38 @@ class Misuse(Failure):
     """Ends a command that was asked for what it cannot do."""
 
     exit_code = EXIT_MISUSE
+
+
+class CommandGroup(click.Group):
+    """Commands under one name; one that is not among them gets a suggestion."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        known = self.list_commands(ctx)
+        if name in known or name.startswith("-") or ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
+        import difflib  # for those who need it
+
+        alike = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+        hint = f"Did you mean {' or '.join(alike)}?" if alike else f"There are {', '.join(known)}."
+        raise click.UsageError(f"No such command {name!r}. {hint}", ctx)
+
+
+def sentence_of(error: OncelogError) -> str:
+    """An error in full, with what to do about it, as one line that ends with a full stop."""
+    return f"{str(error).rstrip('.')}."
+
+
+def end_with(errors: list[OncelogError]) -> None:
+    """Tells of each error and ends the command; of none nothing, and it goes on."""
+    if not errors:
+        return
+    for found in errors:
+        error(sentence_of(found))
+    is_misuse = all(found.remedy.name == "FIX" for found in errors)
+    click.get_current_context().exit(EXIT_MISUSE if is_misuse else EXIT_DAMAGED)
 
 
 def talk(sentence: str) -> None:

@@ -102,7 +102,8 @@ def with_producer(
 def empty_batch(views: bool = False) -> pa.RecordBatch:
     """No rows, with the columns of everything that is read."""
     schema = full_schema(views)
-    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+    # Not pa.array([]): to look whether a list is one of its series, pyarrow loads all of pandas.
+    return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
 
 
 def stream(

@@ -83,6 +83,9 @@ class Consumer(GroupCalls):
         self._monotonic_s = monotonic_of(broker.now_ms)
         self._polls = Polls(self._monotonic_s)
         self._pending: collections.deque[Record] = collections.deque()  # of an iteration
+        self._empty_batch: Callable[[bool], RecordBatch] | None = (
+            None  # None: pyarrow is not loaded
+        )
         self.client_id: str = chosen["client.id"]
         self._subscription = Subscription(
             broker,
@@ -222,23 +225,34 @@ class Consumer(GroupCalls):
         Partitions take turns. About a megabyte is decoded at a time, whatever max.poll.records says;
         ``max_records`` and ``max_bytes`` make it less. With ``views`` keys and values point into the mapped files
         where batches are not compressed, and nothing is copied. Waiting and errors are those of ``poll``.
+
+        The first call loads pyarrow, unless the program has; that counts as waiting.
         """
         with self._turn:
             for name, limit in (("max_records", max_records), ("max_bytes", max_bytes)):
                 if limit is not None and limit < 1:
                     raise InvalidRequestError(f"{name} is at least 1, not {limit}")
             self._polls.note()
+            if self._empty_batch is None:
+                timeout_ms = self._load_arrow(timeout_ms)
             if self._pending:
                 for partition in self._subscription:
                     self._take_back(partition)
             batch = self._found(
                 lambda: self._take_columns(views, max_records, max_bytes), timeout_ms
             )
-            if batch is not None:
-                return batch
-        from .arrow import empty_batch  # here, as who polls records needs no pyarrow
+            assert self._empty_batch is not None
+            return self._empty_batch(views) if batch is None else batch
 
-        return empty_batch(views)
+    def _load_arrow(self, timeout_ms: float | None) -> float | None:
+        """For whoever asks for it first, as who polls records needs no pyarrow; returns the time that is left."""
+        began = self._monotonic_s()
+        from .arrow import empty_batch
+
+        self._empty_batch = empty_batch
+        if timeout_ms is None:
+            return None
+        return max(timeout_ms - (self._monotonic_s() - began) * 1000, 0)
 
     def __iter__(self) -> Iterator[Record]:
         """Record after record, waiting for more without end. Positions are those of the records handed out."""

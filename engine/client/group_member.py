@@ -93,6 +93,7 @@ class GroupMember:
         self._poll_interval_ms: int = options["max.poll.interval.ms"]
         self._backoff_ms: int = options["retry.backoff.ms"]
         self._client_id: str = options["client.id"] or f"consumer-{self.group_id}"
+        self._rack: str | None = options["client.rack"] or None
         self._broker = broker
         self._now_ms = now_ms
         self._wake = wake
@@ -166,7 +167,7 @@ class GroupMember:
         data = None
         if name == STICKY and self._had[1] != NO_GENERATION:
             data = encode_sticky_data(*self._had)
-        return encode_subscription(Subscription(topics, owned, self.generation, data))
+        return encode_subscription(Subscription(topics, owned, self.generation, data, self._rack))
 
     def take_assignment(self) -> tuple[TopicPartition, ...] | None:
         """What was assigned since the last time; None: nothing new.

@@ -15,6 +15,28 @@ if TYPE_CHECKING:
     from click.testing import Result
 
 
+def run_command(*arguments: str | Path, stdin: str | bytes | None = None) -> Result:
+    """What a command printed and how it ended; a traceback is a failure of the test."""
+    result = CliRunner().invoke(cli, [*map(str, arguments)], input=stdin)
+    known = result.exception is None or isinstance(result.exception, SystemExit)
+    assert known, result.exception
+    return result
+
+
+def printed(*arguments: str | Path, stdin: str | bytes | None = None) -> str:
+    """What a command that succeeds has printed."""
+    result = run_command(*arguments, stdin=stdin)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def refused(*arguments: str | Path, code: int = 2, stdin: str | bytes | None = None) -> str:
+    """The sentence with which a command that fails ends; it prints no data."""
+    result = run_command(*arguments, stdin=stdin)
+    assert result.exit_code == code, result.output
+    return result.stderr.rpartition("Error: ")[2].strip()
+
+
 class Command:
     """One subcommand of oncelog."""
 
@@ -22,11 +44,8 @@ class Command:
         self._name = name
 
     def run(self, *arguments: str | Path) -> Result:
-        """What it printed and how it ended; a traceback is a failure of the test."""
-        result = CliRunner().invoke(cli, [self._name, *map(str, arguments)])
-        known = result.exception is None or isinstance(result.exception, SystemExit)
-        assert known, result.exception
-        return result
+        """What it printed and how it ended."""
+        return run_command(self._name, *arguments)
 
     def document(self, *arguments: str | Path, code: int = 0) -> dict[str, Any]:
         """The document it prints with --json."""

@@ -13,6 +13,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from oncelog.base.errors import ClosedError, UnknownTopicOrPartitionError, WakeupError
@@ -66,7 +67,45 @@ def test_an_empty_poll_takes_as_long_as_it_was_told(broker: LocalBroker, timeout
     for poll in (consumer.poll, consumer.poll_arrow):
         found, took = timed(lambda poll=poll: poll(timeout_ms))  # type: ignore[misc]
         assert len(found) == 0
+        assert isinstance(found, (list, pa.RecordBatch))  # which is loaded by now
         assert timeout_ms / 1000 <= took < timeout_ms / 1000 + 0.25
+
+
+SLOW_IMPORT = """
+import importlib.abc, sys, time
+from tests.client.local_broker import LocalBroker
+from oncelog.client.consumer import Consumer
+
+class Slow(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "pyarrow":
+            time.sleep(0.5)
+
+sys.meta_path.insert(0, Slow())
+broker = LocalBroker(sys.argv[1])
+broker.create("orders")
+consumer = Consumer(broker)
+consumer.assign([("orders", 0)])
+consumer.poll(10)
+assert "pyarrow" not in sys.modules
+start = time.monotonic()
+assert len(consumer.poll_arrow(2500)) == 0
+print(time.monotonic() - start)
+assert "pandas" not in sys.modules
+"""
+
+
+def test_loading_pyarrow_counts_as_waiting_and_pandas_is_not_loaded(tmp_path: Path) -> None:
+    """Goal: the first poll_arrow of a process ends in time, though it loads pyarrow, which a poll of records spares.
+    pandas, which pyarrow loads for a mere empty list, would take longer than that.
+    Method: a process in which looking for pyarrow takes half a second more."""
+    done = subprocess.run(
+        [sys.executable, "-c", SLOW_IMPORT, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert 2.5 <= float(done.stdout) < 2.9
 
 
 def test_an_empty_poll_costs_no_processor_time(broker: LocalBroker) -> None:
