@@ -11,8 +11,10 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 FUZZ_SECONDS ?= 60
 SOAK_BYTES ?= 10737418240
+SOAK_SPARK_BYTES ?= 5368709120
 SOAK_STEPS ?= 5000
 SOAK_MESSAGES ?= 100000
+SOAK_KILLS ?= 50
 INTEROP_JARS ?= build/interop/jars
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
@@ -44,9 +46,17 @@ dev: $(READY) ## build everything into .venv; again whenever csrc or pyext chang
 	@echo "ready: $(PY)"
 
 .PHONY: demo
-demo: $(READY) ## transactions through a crash; Kafka's bytes written and read back, with rates
-	@$(PY) examples/exactly_once.py
+demo: $(READY) ## Kafka's bytes written and read back, with rates; a bank that is killed, and balances, also in Spark
 	@$(PY) examples/demo.py
+	@$(PY) examples/bank.py
+
+.PHONY: recording
+recording: $(READY) ## record the demo again as text: docs/demo.txt
+	@$(PY) docs/record_demo.py
+
+.PHONY: pictures
+pictures: $(READY) $(VENV)/.bench ## draw the README's pictures again: docs/images
+	@$(PY) docs/build_pictures.py
 
 .PHONY: test
 test: $(READY) ## all tests, lint and types among them (PYTEST_ARGS="-k name")
@@ -56,12 +66,19 @@ test: $(READY) ## all tests, lint and types among them (PYTEST_ARGS="-k name")
 bench: $(READY) $(VENV)/.bench ## compare with the peers and with the machine's limit (BENCH_ARGS="--only 'fetch.*'")
 	@$(PY) -m benches $(BENCH_ARGS)
 
+.PHONY: bench-kafka
+bench-kafka: $(READY) ## Spark's own Kafka source and sink, and a commit, beside ours, on a real broker; needs Maven and Java 17 (BENCH_ARGS="--records 1000000")
+	@$(PY) -m benches.kafka --jars $(INTEROP_JARS) $(BENCH_ARGS)
+	@$(PY) -m benches.kafka_commits --jars $(INTEROP_JARS)
+
 .PHONY: soak
-soak: $(READY) ## memory of a large read, SOAK_BYTES (10 GiB) of disk; SOAK_STEPS (5000) random ones against the model; a copy of SOAK_MESSAGES (100000) through deaths; threads for a minute
+soak: $(READY) ## memory of a large read, SOAK_BYTES (10 GiB) of disk; SOAK_STEPS (5000) random ones against the model; a copy of SOAK_MESSAGES (100000) through deaths; SOAK_KILLS (50) deaths of a Spark driver; threads for a minute
 	@$(PY) -m tests.sim.txn_soak --steps $(SOAK_STEPS)
 	@$(PY) -m tests.sim.copy_soak --messages $(SOAK_MESSAGES)
+	@$(PY) -m tests.spark.sink_soak --kills $(SOAK_KILLS)
 	@ONCELOG_SOAK=1 $(PY) -m pytest -q tests/client/test_threads.py
 	@$(PY) -m benches.soak --bytes $(SOAK_BYTES)
+	@$(PY) -m benches.spark_soak --bytes $(SOAK_SPARK_BYTES)
 
 .PHONY: interop
 interop: $(READY) ## a real Kafka reads what we write, and we what it leaves; needs Maven and Java 17

@@ -116,12 +116,18 @@ LIBRARY: dict[str, Any] = {
 }
 
 setup(
-    package_dir={"oncelog": "engine", "oncelog._native": "pyext", "oncelog.spark": "spark_udf"},
+    package_dir={
+        "oncelog": "engine",
+        "oncelog._native": "pyext",
+        "oncelog.spark": "spark_udf",
+        "pyspark_oncelog": "spark_udf/pyspark_oncelog",  # the name that Spark looks for
+    },
     packages=[
         "oncelog",
         *(f"oncelog.{room}" for room in find_packages("engine")),
         "oncelog._native",
         "oncelog.spark",
+        "pyspark_oncelog",
     ],
     package_data={"oncelog": ["py.typed"], "oncelog._native": ["*.pyi"]},
     libraries=[("oncelog_c", LIBRARY)],

@@ -2,13 +2,14 @@
 Times    "commit": a synchronous commit of one offset. "rebalance": who reads what, for 100 members and 1,000 partitions.
          "load": a million committed offsets, 1,000 to a batch, read again at start.
 Excludes opening, writing the offsets.
-Anchor   for "commit" confluent-kafka on the mock cluster in the same process, which keeps offsets in memory, or on the
-         broker that ONCELOG_BENCH_KAFKA names; for "rebalance" the same with a tenth of the partitions, ten times; for
+Anchor   for "commit" confluent-kafka on the mock cluster in the same process, which keeps offsets in memory, for
+         "commit.broker" on the real one that ONCELOG_BENCH_KAFKA names (make bench-kafka starts it); for "rebalance" the same with a tenth of the partitions, ten times; for
          "load" a decode of the same bytes into columns.
 """
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Final
 
 from oncelog.broker.assignors import ASSIGNORS, MemberSubscription
@@ -19,7 +20,7 @@ from oncelog.segment.batch import decode
 from oncelog.segment.names import TopicPartition
 
 from .bench_send import TOPIC, Log
-from .client_peers import FLUSH_SECONDS, Mock, confluent
+from .client_peers import BROKER, FLUSH_SECONDS, Mock, confluent
 from .harness import Case, Contestant, Role, Unit
 
 if TYPE_CHECKING:
@@ -132,9 +133,10 @@ def _load(count: int) -> list[Contestant]:
 
 def cases(settings: Settings) -> Iterator[Case]:
     count = 2 if settings.quick else COMMITS
+    is_real = bool(os.environ.get(BROKER))
     yield Case(
-        "groups.commit",
-        "synchronous commits of one offset",
+        "groups.commit.broker" if is_real else "groups.commit",
+        "synchronous commits of one offset" + (" beside a real broker" if is_real else ""),
         Unit.NS_PER_RECORD,
         count,
         [_commits(count), _confluent_commits(settings, count)],

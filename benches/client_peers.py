@@ -46,6 +46,8 @@ class Mock:
         self._kafka: Any = importlib.import_module("confluent_kafka")
         real = os.environ.get(BROKER)
         where = {"bootstrap.servers": "mock", "test.mock.num.brokers": 1}
+        if real:
+            self._create(real)
         self.producer = self._kafka.Producer(
             {
                 **({"bootstrap.servers": real} if real else where),
@@ -53,6 +55,14 @@ class Mock:
                 "log_level": 0,
             }
         )
+
+    def _create(self, address: str) -> None:
+        """Makes the topic, which a mock cluster does by itself."""
+        admin: Any = importlib.import_module("confluent_kafka.admin")
+        client = admin.AdminClient({"bootstrap.servers": address})
+        if TOPIC not in client.list_topics(timeout=FLUSH_SECONDS).topics:
+            (made,) = client.create_topics([admin.NewTopic(TOPIC, 1, 1)]).values()
+            made.result(FLUSH_SECONDS)
 
     def produce(self, values: Sequence[bytes]) -> None:
         produce = self.producer.produce

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -202,6 +203,8 @@ def main(words: Sequence[str] | None = None) -> int:
     if lacks := _lacking(options.records):
         print(f"bench-kafka: skipped, {lacks}")
         return 0
+    # Whoever ends this by a signal must not find a broker left behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         met = compare(options.records, options.sink_records, options.rounds, options.jars)
     except KafkaError as error:

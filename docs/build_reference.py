@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from oncelog.base import errors
-from oncelog.base.config import LEFT_OUT, OWNERS, Kind, Option
+from oncelog.base.config import LEFT_OUT, OWNERS, WITHOUT_EFFECT, Kind, Option
 from oncelog.base.errors import OncelogError
 from oncelog.cli.main import cli
 
@@ -186,6 +186,13 @@ def build_options() -> str:
         ]
         head = "| option | type | default | allowed | means |\n|---|---|---|---|---|"
         parts += [f"## {TITLES[owner]}", "\n".join([head, *rows])]
+    reasons = [
+        f"| `{name}` | {owner} | {reason} |"
+        for owner, names in WITHOUT_EFFECT.items()
+        for name, reason in sorted(names.items())
+    ]
+    head = "| option | of a | accepted, no effect here because |\n|---|---|---|"
+    parts += ["## Without effect", "\n".join([head, *reasons])]
     reasons = [f"| `{name}` | {reason} |" for name, reason in sorted(LEFT_OUT.items())]
     head = "| option of Kafka | why it is refused |\n|---|---|"
     parts += ["## Without a meaning here", "\n".join([head, *reasons])]

@@ -13,10 +13,28 @@ if TYPE_CHECKING:
 
     from .client.client import Log
     from .client.directory import LogDirectory
+    from .partition.salvage import Damage
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "errors", "open"]
+__all__ = ["Damage", "Log", "LogDirectory", "__version__", "errors", "open"]
+
+# Classes of what open() and its methods give out, for those who name them in types. Nobody pays for their import
+# who does not.
+_CLASSES = {
+    "Damage": ".partition.salvage",
+    "Log": ".client.client",
+    "LogDirectory": ".client.directory",
+}
+
+
+def __getattr__(name: str) -> type:
+    if name not in _CLASSES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    found: type = getattr(importlib.import_module(_CLASSES[name], __name__), name)
+    return found
 
 
 @overload

@@ -1,5 +1,5 @@
-"""A million records to Kafka's bytes and back, then a broker's directory: run it with ``make demo``; it takes about
-ten seconds.
+"""A million records to Kafka's bytes and back, then a broker's directory: the first half of ``make demo``, about ten
+seconds.
 
 It builds an Arrow table, encodes it into record batches with every codec, writes .log files, maps them, reads them
 back in several ways, and shows that a damaged byte is found; each time is the best of three. Then it opens a directory
@@ -275,11 +275,6 @@ def main() -> None:
         console.print()
         show_broker(Path(name))
         run(name, "verify", "kafka-data")
-        console.print(
-            "\nNext: oncelog inspect DIR on a broker's directory of yours, and docs/guides/directory.md.",
-            soft_wrap=True,
-            highlight=False,
-        )
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from oncelog.base.errors import BatchError
+from oncelog.base.rows import ABORTED_DTYPE as ABORTED_DTYPE
+from oncelog.base.rows import HEADER_DTYPE as HEADER_DTYPE
 
 def scan_column(
     values: Any, *, check_crc: bool = True

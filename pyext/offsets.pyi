@@ -1,9 +1,20 @@
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from typing import Final, final
+from typing import Final, TypeVar, final
 
 from numpy.typing import ArrayLike
 from typing_extensions import Buffer
+
+_Key = TypeVar("_Key", bound=tuple[str, int])
+
+def offset_records(
+    group: str,
+    offsets: Mapping[_Key, tuple[int, int, str]],
+    commit_ms: int,
+    expire_ms: int,
+    metadata_max: int,
+    topic_id_of: Callable[[str], bytes | None],
+) -> tuple[list[bytes], list[bytes | None], list[_Key]]: ...
 
 @final
 class CommittedOffset:
@@ -54,6 +65,6 @@ class OffsetTable:
         decompress: Callable[[int, memoryview], Buffer] | None = None,
         file: str = "",
     ) -> list[tuple[bytes, bytes | None]]: ...
-    def apply_one(self, buffer: Buffer) -> None: ...
+    def apply_one(self, buffer: Buffer, base_offset: int) -> bool: ...
     def end(self, producer_id: int, committed: bool) -> None: ...
     def is_pending(self, group: str, topic: str, partition: int) -> bool: ...

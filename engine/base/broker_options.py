@@ -103,7 +103,8 @@ TOPIC: Final = table(
 # fmt: off
 BROKER: Final = table(
     Option("auto.create.topics.enable", BOOLEAN, True,
-           doc="Whether the first use of a topic makes it."),
+           doc="Whether the first use of a topic makes it. Only where it is given: else a topic that is "
+               "not there is an error."),
     Option("broker.id", INT, -1,
            doc="The older name of node.id; -1: not given."),
     Option("compression.type", STRING, "producer", choices=BROKER_CODECS,
@@ -154,7 +155,7 @@ BROKER: Final = table(
     Option("log.flush.offset.checkpoint.interval.ms", INT, MINUTE_MS, 0,
            doc="Time between two checkpoints of the recovery points."),
     Option("log.flush.scheduler.interval.ms", LONG, LONG_MAX,
-           doc="Time between two looks for logs to be forced to the device."),
+           doc="Time between two looks for logs to be forced to the device; at most a second."),
     Option("log.flush.start.offset.checkpoint.interval.ms", INT, MINUTE_MS, 0,
            doc="Time between two checkpoints of the log starts."),
     Option("log.index.interval.bytes", INT, 4096, 0,
@@ -162,7 +163,7 @@ BROKER: Final = table(
     Option("log.index.size.max.bytes", INT, 10 * MIB, 4,
            doc="Default of a topic's segment.index.bytes."),
     Option("log.initial.task.delay.ms", LONG, 30 * SECOND_MS, 0,
-           doc="Time from start to the first housekeeping."),
+           doc="Time from start to the first retention and the first checkpoints."),
     Option("log.message.timestamp.after.max.ms", LONG, HOUR_MS, 0,
            doc="Default of a topic's message.timestamp.after.max.ms."),
     Option("log.message.timestamp.before.max.ms", LONG, LONG_MAX, 0,

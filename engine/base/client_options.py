@@ -94,6 +94,9 @@ CONSUMER: Final = table(
            doc="Whether the checksum of what is read is checked."),
     Option("client.id", STRING, "",
            doc="A name for this consumer, for people."),
+    Option("client.rack", STRING, "",
+           doc="Where this consumer stands: its group is told, as by Kafka's consumers. The one "
+               "broker has no rack, so that nothing is fetched or assigned by it."),
     Option("default.api.timeout.ms", INT, MINUTE_MS, 0,
            doc="How long a call may take that says nothing else."),
     Option("enable.auto.commit", BOOLEAN, True,

@@ -8,7 +8,6 @@ aborted records. docs/reference/options.md is made from these tables.
 
 from __future__ import annotations
 
-import difflib
 import re
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,6 +25,7 @@ __all__ = [
     "LEFT_OUT",
     "PRODUCER",
     "TOPIC",
+    "WITHOUT_EFFECT",
     "Kind",
     "Option",
     "check_options",
@@ -63,6 +63,46 @@ LEFT_OUT: Final[Mapping[str, str]] = {
     "interceptor.classes": "call your own code before send and after poll",
     "log.dir": "the directory is the one that is opened",
     "log.dirs": "the directory is the one that is opened",
+}
+_ONE_REPLICA = "there is one replica, and it leads"
+_MAPPED = "files are mapped, there is no buffer to size"
+# Options that are taken, so that Kafka's configurations can be used, and what they would change is not here. A test
+# proves of all others that something reads them.
+WITHOUT_EFFECT: Final[Mapping[str, Mapping[str, str]]] = {
+    "topic": {
+        "file.delete.delay.ms": "files go at once: a reader keeps what it has mapped, however long it reads",
+        "min.insync.replicas": _ONE_REPLICA,
+        "preallocate": "the size of a file is the size of its log, for readers and for recovery",
+        "unclean.leader.election.enable": _ONE_REPLICA,
+    },
+    "broker": {
+        "default.replication.factor": _ONE_REPLICA,
+        "log.cleaner.io.buffer.size": _MAPPED,
+        "log.cleaner.io.max.bytes.per.second": "the cleaner is not slowed down; it has a thread of its own",
+        "log.cleaner.threads": "one thread cleans, log after log",
+        "log.flush.start.offset.checkpoint.interval.ms": "log starts are written with the recovery points",
+        "log.preallocate": "preallocate has none",
+        "log.segment.delete.delay.ms": "file.delete.delay.ms has none",
+        "min.insync.replicas": _ONE_REPLICA,
+        "num.recovery.threads.per.data.dir": "partitions are recovered one after another, by who first uses them",
+        "offsets.commit.timeout.ms": "a commit is one local write, which either succeeds or fails",
+        "offsets.load.buffer.size": _MAPPED,
+        "offsets.topic.compression.codec": "committed offsets are written as they are, uncompressed",
+        "offsets.topic.replication.factor": _ONE_REPLICA,
+        "transaction.partition.verification.enable": "every write is verified, as it costs no request",
+        "transaction.state.log.load.buffer.size": _MAPPED,
+        "transaction.state.log.min.isr": _ONE_REPLICA,
+        "transaction.state.log.replication.factor": _ONE_REPLICA,
+        "unclean.leader.election.enable": _ONE_REPLICA,
+    },
+    "producer": {
+        "metadata.max.age.ms": "new partitions are known at once",
+        "request.timeout.ms": "there is no request that could get lost; delivery.timeout.ms still has to exceed it",
+    },
+    "consumer": {
+        "request.timeout.ms": "there is no request that could get lost",
+        "retry.backoff.max.ms": "the pause stays at retry.backoff.ms: the other side is in this process",
+    },
 }
 _NAMES_SHOWN: Final = 3
 IN_FLIGHT_MAX: Final = 5  # as many batches as the log remembers of each producer
@@ -142,6 +182,8 @@ def _unknown(table: Mapping[str, Option], word: str) -> str:
     owners = [f"a {owner}'s" for owner, other in OWNERS.items() if dotted in other]
     if owners:
         return f"{dotted} is {' and '.join(owners)} option, it has no place here"
+    import difflib  # for those who need it
+
     nearest = difflib.get_close_matches(dotted, table, _NAMES_SHOWN)
     hint = f"; the nearest: {', '.join(nearest)}" if nearest else ""
     return f"there is no option {word!r}{hint}"

@@ -35,7 +35,6 @@ from ..base.errors import (
     UnknownLeaderEpochError,
     UnknownTopicOrPartitionError,
 )
-from ..partition.compaction import Candidate, Compactor
 from ..partition.data_directory import DataDirectory
 from ..partition.partition import Appended, Fetched, Isolation, Partition, PartitionOptions
 from ..partition.retention import apply_retention
@@ -45,12 +44,8 @@ from .adoption import adopted_counters, adopted_topics, check_ownership, complet
 from .answers import ListedOffset, Produced
 from .cluster_metadata import read_cluster_metadata
 from .config_verbs import ConfigVerbs, given_options
-from .group_answers import GroupOptions
-from .group_coordinator import GroupCoordinator
 from .group_verbs import GroupVerbs
-from .housekeeping import Housekeeping
 from .metadata_log import MetadataLog
-from .producer_ids import ProducerIds
 from .state_log import StateLog
 from .topic_options import cleaner_options, compaction_options, retention_options
 from .topic_verbs import TopicVerbs
@@ -63,7 +58,6 @@ from .topics import (
     new_topic_id,
 )
 from .transaction_verbs import TransactionVerbs
-from .txn_coordinator import CoordinatorOptions, TransactionCoordinator
 from .waiting import PendingSync, Watch, WorkTurn
 
 if TYPE_CHECKING:
@@ -72,7 +66,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from ..partition.cleaner import Cleaned
-    from ..partition.compaction import Cleanable
+    from ..partition.compaction import Candidate, Cleanable
 
 logger = logging.getLogger("oncelog.broker")
 
@@ -145,6 +139,10 @@ class Broker(TransactionVerbs, GroupVerbs, ConfigVerbs, TopicVerbs):
     # ------------------------------------------------------------ opening and closing
 
     def _start(self, given: Collection[str]) -> None:
+        # What only a broker that runs needs is not loaded by one that is only looked at (observed.py).
+        from ..partition.compaction import Compactor
+        from .housekeeping import Housekeeping
+
         self._metadata = MetadataLog(self._data.path, self._disk, self.now_ms)
         is_foreign = self._metadata.is_new and bool(self._data.partitions)
         if is_foreign:
@@ -194,6 +192,11 @@ class Broker(TransactionVerbs, GroupVerbs, ConfigVerbs, TopicVerbs):
 
     def _coordinate(self, given: Collection[str], *, is_sound: bool) -> None:
         """Replays what both coordinators know, and completes what was decided."""
+        from .group_answers import GroupOptions
+        from .group_coordinator import GroupCoordinator
+        from .producer_ids import ProducerIds
+        from .txn_coordinator import CoordinatorOptions, TransactionCoordinator
+
         self.transactions = TransactionCoordinator(
             self._state_log(TRANSACTION_STATE),
             ProducerIds(self._take_block),
@@ -207,6 +210,7 @@ class Broker(TransactionVerbs, GroupVerbs, ConfigVerbs, TopicVerbs):
             GroupOptions.of(self.config, given),
             self.now_ms,
             topic_id_of=self._topic_id_bytes,
+            topic_name_of=self._topic_name,
         )
         if is_sound:
             self.transactions.load()
@@ -217,6 +221,10 @@ class Broker(TransactionVerbs, GroupVerbs, ConfigVerbs, TopicVerbs):
     def _topic_id_bytes(self, name: str) -> bytes | None:
         topic = self._topics.get(name)
         return None if topic is None else _uuid_bytes(topic.topic_id)
+
+    def _topic_name(self, topic_id: bytes) -> str | None:
+        names = (name for name in self._topics.names() if self._topic_id_bytes(name) == topic_id)
+        return next(names, None)
 
     def _existing(self, topic: str) -> list[int]:
         return [key.partition for key in self._data.partitions if key.topic == topic]
@@ -504,6 +512,8 @@ class Broker(TransactionVerbs, GroupVerbs, ConfigVerbs, TopicVerbs):
 
     def _candidates(self, *, is_forced: bool) -> list[Candidate]:
         """The logs that are compacted. One that nobody has opened stays closed until it may be dirty enough."""
+        from ..partition.compaction import Candidate
+
         candidates = []
         is_stuck = self.is_synced and any(partition.is_offline for partition in self.opened())
         for topic, keys in self._known_topics():

@@ -50,6 +50,9 @@ class ConsumerMember:
     previous_epoch: int = -1
     state: int = MEMBER_IS_STABLE
     has_target: bool = False
+    assigned: tuple[
+        tuple[bytes, tuple[int, ...]], ...
+    ] = ()  # what it reads: topic ids and partitions
 
 
 @dataclass(slots=True)
@@ -102,10 +105,11 @@ class ConsumerGroup:
         if value is None:
             if member_id in self.members:
                 self.members[member_id].epoch = -1
+                self.members[member_id].assigned = ()
             return
         current = decode_current_assignment(value)
         member = self._member(member_id)
-        member.epoch, member.previous_epoch, member.state = current[:3]
+        member.epoch, member.previous_epoch, member.state, member.assigned = current[:4]
 
     def _member(self, member_id: str) -> ConsumerMember:
         return self.members.setdefault(member_id, ConsumerMember(member_id))

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from .._native.offsets import offset_records
 from ..base.errors import InvalidRequestError, OffsetMetadataTooLargeError
-from ..segment.names import PARTITION_MAX
-from .consumer_group import ConsumerGroup
+from ..segment.names import PARTITION_MAX, TopicPartition
+from .consumer_group import ConsumerGroup, ConsumerMember
 from .group_metadata import GroupMetadata, GroupState
+from .group_protocol import Assignment, Subscription, encode_assignment, encode_subscription
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from ..base.errors import OncelogError
-    from ..segment.names import TopicPartition
 
 FIRST_DELAY: Final = "group.initial.rebalance.delay.ms"
 INT_MAX: Final = 2**31 - 1
@@ -85,7 +85,10 @@ def _commit_problem(
 
 
 class MemberDescription(NamedTuple):
-    """A member as tools see it; metadata and assignment are known in a stable group."""
+    """A member as tools see it; metadata and assignment are known in a stable group.
+
+    Of a consumer they are the bytes of group_protocol.py, for a member of a KIP-848 group, too.
+    """
 
     member_id: str
     group_instance_id: str | None
@@ -122,8 +125,8 @@ def type_of(group: Group) -> str:
     return CONSUMER if isinstance(group, ConsumerGroup) else CLASSIC
 
 
-def described(group: Group) -> GroupDescription:
-    """A group with its members."""
+def described(group: Group, topic_name_of: Callable[[bytes], str | None]) -> GroupDescription:
+    """A group with its members. Those of KIP-848 know topics by their ids: of a topic that is gone nothing is shown."""
     if isinstance(group, ConsumerGroup):
         rows = tuple(
             MemberDescription(
@@ -131,6 +134,8 @@ def described(group: Group) -> GroupDescription:
                 member.value.instance_id,
                 member.value.client_id,
                 member.value.client_host,
+                encode_subscription(Subscription(member.value.topics)),
+                encode_assignment(Assignment(_partitions(member, topic_name_of))),
             )
             for member in group.members.values()
             if member.value is not None
@@ -159,6 +164,17 @@ def described(group: Group) -> GroupDescription:
         group.generation,
         group.leader,
         members,
+    )
+
+
+def _partitions(
+    member: ConsumerMember, topic_name_of: Callable[[bytes], str | None]
+) -> tuple[TopicPartition, ...]:
+    named = ((topic_name_of(topic_id), numbers) for topic_id, numbers in member.assigned)
+    return tuple(
+        sorted(
+            TopicPartition(name, number) for name, numbers in named if name for number in numbers
+        )
     )
 
 

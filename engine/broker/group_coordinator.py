@@ -66,6 +66,7 @@ class GroupCoordinator:
         now_ms: Callable[[], int],
         *,
         topic_id_of: Callable[[str], bytes | None] = lambda _: None,
+        topic_name_of: Callable[[bytes], str | None] = lambda _: None,
         new_id: Callable[[], str] | None = None,
     ) -> None:
         self._state = state
@@ -73,6 +74,7 @@ class GroupCoordinator:
         self._options = options
         self._now_ms = now_ms
         self._topic_id_of = topic_id_of
+        self._topic_name_of = topic_name_of
         self._offsets = GroupOffsets(state, now_ms)
         extra = {} if new_id is None else {"new_id": new_id}
         self._membership = Membership(
@@ -500,7 +502,7 @@ class GroupCoordinator:
                 group = self._groups.need(group_id)
                 with group.locked():
                     group.check_exists()
-                    answers[group_id] = described(group)
+                    answers[group_id] = described(group, self._topic_name_of)
             except OncelogError as error:
                 answers[group_id] = error
         return answers

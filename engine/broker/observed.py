@@ -27,21 +27,16 @@ from .adoption import adopted_topics
 from .broker import Broker
 from .cluster_metadata import read_cluster_metadata
 from .config_verbs import ALTERED
-from .group_answers import GroupOptions
-from .group_coordinator import GroupCoordinator
-from .group_metadata import IN_PROCESS, GroupMetadata, GroupState
 from .metadata_log import is_owned, read_facts
 from .state_log import StateLog
 from .topics import CONSUMER_OFFSETS, INTERNAL, TRANSACTION_STATE, Topics
-from .txn_states import TransactionStates
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Mapping
 
     from ..partition.data_directory import DataDirectory
     from ..partition.partition import Partition
     from .metadata_log import MetadataLog
-    from .txn_states import TransactionDescription, TransactionListing
 
 NO_TOPIC_ID: Final = "A" * 22  # Kafka's id of zeros: the directory does not tell the topic's
 # The verbs that change something; what they would do here is refused before anything is looked at.
@@ -61,53 +56,6 @@ class _Facts:
 
     def __init__(self, facts: Mapping[str, Any]) -> None:
         self.facts = facts
-
-
-class ObservedGroups(GroupCoordinator):
-    """Groups as their log tells of them. Members are those of the last generation that was written."""
-
-    def load(self) -> None:
-        """Reads the log; nobody is thrown out for not showing up, as they show up elsewhere."""
-        self._groups.load(self._options.consumer_session_timeout_ms)
-        self._is_loaded = True
-
-    def leave_out_the_dead(self) -> None:
-        """Nobody writes the directory: members of a process that had it open are gone, as its next opening will find."""
-        for group in self._groups.values():
-            if not isinstance(group, GroupMetadata):
-                continue
-            for member in list(group.members.values()):
-                if member.client_host == IN_PROCESS and member.instance_id is None:
-                    del group.members[member.member_id]
-            if not group.members:
-                group.state = GroupState.EMPTY
-
-    def offset_commit(self, *_: Any, **__: Any) -> NoReturn:
-        raise InvalidRequestError("offsets cannot be committed in a directory that is only read")
-
-
-class ObservedTransactions:
-    """Transactions as their log tells of them."""
-
-    def __init__(self, states: TransactionStates, now_ms: Callable[[], int]) -> None:
-        self._states = states
-        self._now_ms = now_ms
-        states.load()
-
-    def describe_transaction(self, transactional_id: str) -> TransactionDescription:
-        return self._states.describe(transactional_id)
-
-    def list_transactions(
-        self,
-        *,
-        states: Collection[str] = (),
-        producer_ids: Collection[int] = (),
-        duration_ms_min: int = -1,
-        id_pattern: str | None = None,
-    ) -> list[TransactionListing]:
-        return self._states.matching(
-            self._now_ms(), states, producer_ids, duration_ms_min, id_pattern
-        )
 
 
 class ObservedBroker(Broker):
@@ -160,18 +108,25 @@ class ObservedBroker(Broker):
     def __getattr__(self, name: str) -> Any:
         """Coordinators are read when they are first asked for: who lists topics needs neither."""
         if name == "groups":
+            from .group_answers import GroupOptions
+            from .observed_coordinators import ObservedGroups
+
             self.groups = ObservedGroups(
                 self._state_log(CONSUMER_OFFSETS),
                 None,
                 GroupOptions.of(self.config),
                 self.now_ms,
                 topic_id_of=self._topic_id_bytes,
+                topic_name_of=self._topic_name,
             )
             self.groups.load()
             if not self._data.is_live:
                 self.groups.leave_out_the_dead()
             return self.groups
         if name == "transactions":
+            from .observed_coordinators import ObservedTransactions
+            from .txn_states import TransactionStates
+
             states = TransactionStates(self._state_log(TRANSACTION_STATE))
             found = ObservedTransactions(states, self.now_ms)
             self.transactions = cast("Any", found)

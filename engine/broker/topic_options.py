@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..log.log import LogOptions
-from ..partition.cleaner import CleanerOptions
-from ..partition.compaction import CompactionOptions
 from ..partition.partition import PartitionOptions
 from ..partition.retention import COMPACT, RetentionOptions
 from ..segment.compression import LEVEL_OPTIONS, Codec
@@ -14,6 +12,9 @@ from ..segment.segment import SegmentOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from ..partition.cleaner import CleanerOptions
+    from ..partition.compaction import CompactionOptions
 
 
 def partition_options(
@@ -61,6 +62,8 @@ def compaction_options(config: Mapping[str, Any]) -> CompactionOptions | None:
     """How a partition is compacted; None if it is not."""
     if COMPACT not in config["cleanup.policy"]:
         return None
+    from ..partition.compaction import CompactionOptions  # for those who compact
+
     return CompactionOptions(
         delete_retention_ms=config["delete.retention.ms"],
         min_compaction_lag_ms=config["min.compaction.lag.ms"],
@@ -71,6 +74,8 @@ def compaction_options(config: Mapping[str, Any]) -> CompactionOptions | None:
 
 def cleaner_options(config: Mapping[str, Any]) -> CleanerOptions:
     """What a broker's cleaner may use, by the broker's options."""
+    from ..partition.cleaner import CleanerOptions  # for those who compact
+
     return CleanerOptions(
         dedupe_buffer_size=config["log.cleaner.dedupe.buffer.size"],
         io_buffer_load_factor=config["log.cleaner.io.buffer.load.factor"],

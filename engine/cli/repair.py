@@ -52,6 +52,7 @@ def repair(path: Path, *, dry_run: bool, execute: bool, lose_batches: bool, as_j
         raise Misuse(
             f"{click.format_filename(path)} is a file: name the data directory that it is in."
         )
+    _check_unused(path)
     damaged = frozenset(verify(str(path)).damaged_files)
     plan = _repaired(path, damaged, is_real=False)
     lost = sum(one.cut.sound_batches for one in plan if one.cut is not None)
@@ -72,6 +73,17 @@ def repair(path: Path, *, dry_run: bool, execute: bool, lose_batches: bool, as_j
     if not left.is_sound:
         first = left.damage[0]
         raise Failure(f"It is still not sound: {first.file}: {first.what}. {first.advice}.")
+
+
+def _check_unused(path: Path) -> None:
+    """What is being written looks torn: only a directory that nobody holds can be judged."""
+    from ..partition.published import find_published
+
+    live = find_published(str(path))
+    if live is not None and live.is_live:
+        raise Misuse(
+            f"{click.format_filename(path)} is in use by another process: stop that one first."
+        )
 
 
 def _repaired(path: Path, damaged: frozenset[str], *, is_real: bool) -> list[Repair]:

@@ -22,7 +22,8 @@ WIDTH: Final = 12.0  # inches
 DOTS: Final = 150  # per inch
 # More stretches than this are drawn as an image: nobody could tell them apart as bars.
 BARS_MAX: Final = 4000
-COLUMNS: Final = 2400
+COLUMNS: Final = 1600
+SHARES: Final = 32  # pixels into which a column of an image is divided
 BAR_HEIGHT: Final = 0.62
 
 
@@ -136,19 +137,21 @@ def _draw_bars(panel: Any, timeline: Timeline, lanes: Lanes) -> None:
 
 
 def _draw_image(panel: Any, timeline: Timeline, lanes: Lanes, start: int, end: int) -> None:
-    """Columns of pixels, each in the mix of the colours of what lies in it."""
-    from matplotlib.colors import to_rgb
+    """Columns of pixels, each divided by the shares of what lies in it."""
+    from matplotlib.colors import to_rgba
 
     cells = cells_of(timeline, lanes, Scale(start, end, min(COLUMNS, end - start)))
-    colours = np.array([to_rgb(COLOURS[outcome]) for outcome in Outcome])
+    colours = np.array([to_rgba(COLOURS[outcome]) for outcome in Outcome])
     total = cells.runs.sum(axis=0)
-    mixed = np.einsum("olc,ok->lck", cells.runs, colours) / np.maximum(total, 1)[..., None]
-    opaque = np.where(total > 0, 1.0, np.where(cells.waits, 0.25, 0.0))
-    mixed[total == 0] = to_rgb(SOFT_INK)
-    image = np.concatenate((mixed, opaque[..., None]), axis=2)
+    tops = cells.runs.cumsum(axis=0) / np.maximum(total, 1)  # outcome, lane, column
+    levels = (np.arange(SHARES) + 0.5) / SHARES
     for number in range(len(lanes.rows)):
+        outcome = (levels[:, None, None] > tops[None, :, number]).sum(axis=1)
+        image = colours[np.minimum(outcome, len(Outcome) - 1)]
+        image[:, total[number] == 0] = to_rgba(SOFT_INK, 0.0)
+        image[SHARES // 2, (total[number] == 0) & cells.waits[number]] = to_rgba(SOFT_INK, 0.5)
         panel.imshow(
-            image[number : number + 1],
+            image,
             extent=(start, end, number + BAR_HEIGHT / 2, number - BAR_HEIGHT / 2),
             aspect="auto",
             interpolation="nearest",

@@ -19,7 +19,7 @@ from ..base.errors import (
 from ..broker.answers import ListedOffset, TopicDescription
 from ..broker.config_verbs import DYNAMIC
 from ..broker.topics import ConfigChange, NewTopic
-from ..segment.names import TopicPartition
+from ..segment.names import TopicPartition, partition_key
 from .admin_answers import (
     ConfigEntry,
     ConfigResource,
@@ -47,7 +47,6 @@ from .admin_arguments import (
 from .admin_groups import GroupAdmin
 from .admin_transactions import TransactionAdmin
 from .directory import isolation_of
-from .subscription import partition_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

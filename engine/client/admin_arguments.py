@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ..base.errors import InvalidRequestError, OncelogError
-from .subscription import partition_key
+from ..segment.names import partition_key
 
 if TYPE_CHECKING:
     from ..segment.names import TopicPartition

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ..base.errors import (
@@ -14,52 +13,27 @@ from ..base.errors import (
     OncelogError,
     UnknownMemberIdError,
 )
-from ..broker.group_answers import CLASSIC, CONSUMER, GroupDescription, OffsetCommit
-from ..broker.group_metadata import GroupState
-from ..broker.group_protocol import PROTOCOL_TYPE, decode_assignment, decode_topics
-from ..broker.group_records import check_group_id
-from ..broker.group_registry import check_reserved
-from ..broker.offset_reset import (
-    TO_CURRENT,
-    TO_EARLIEST,
-    TO_LATEST,
-    ResetPlan,
-    Target,
-    by_duration,
-    execute_reset,
-    export_plan,
-    from_file,
-    parse_scope,
-    plan_reset,
-    shift_by,
-    to_datetime,
-    to_offset,
-)
 from ..partition.partition import Isolation
 from .admin_answers import ConsumerGroupDescription, GroupLag, GroupMemberDescription
 from .admin_arguments import OFFSET_NAMES, answer_of, by_key, integer, keys_of, name_of, names_of
-from .committing import OffsetAndMetadata
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from .._native.offsets import CommittedOffset
     from ..broker.broker import Broker
-    from ..broker.group_answers import GroupListing, MemberDescription
+    from ..broker.group_answers import (
+        GroupDescription,
+        GroupListing,
+        MemberDescription,
+        OffsetCommit,
+    )
+    from ..broker.offset_reset import ResetPlan
     from ..segment.names import TopicPartition
+    from .committing import OffsetAndMetadata
 
 LATEST: Final = OFFSET_NAMES["latest"]
 EARLIEST: Final = OFFSET_NAMES["earliest"]
-STATES: Final = tuple(state.label for state in GroupState)
-TYPES: Final = (CLASSIC, CONSUMER)
-NAMED_TARGETS: Final = {"earliest": TO_EARLIEST, "latest": TO_LATEST, "current": TO_CURRENT}
-TARGETS: Final[Mapping[str, Callable[[Any], Target]]] = {
-    "to_offset": to_offset,
-    "shift_by": shift_by,
-    "to_datetime": to_datetime,
-    "by_duration": by_duration,
-}
-INTEGERS: Final = ("to_offset", "shift_by")
 
 
 class GroupAdmin:
@@ -74,8 +48,13 @@ class GroupAdmin:
     ) -> list[GroupListing]:
         """All groups by id, or those in some states ("Stable", "Empty", ...) and of some types ("classic",
         "consumer": KIP-848)."""
+        from ..broker.group_answers import CLASSIC, CONSUMER
+        from ..broker.group_metadata import GroupState
+
+        labels = [state.label for state in GroupState]
         return self._broker.list_groups(
-            states=_chosen(states, STATES, "state"), types=_chosen(types, TYPES, "type")
+            states=_chosen(states, labels, "state"),
+            types=_chosen(types, (CLASSIC, CONSUMER), "type"),
         )
 
     def describe_consumer_groups(
@@ -225,6 +204,9 @@ class GroupAdmin:
                 raise refused
 
     def _check_inactive(self, group_id: str) -> None:
+        from ..broker.group_records import check_group_id
+        from ..broker.group_registry import check_reserved
+
         check_group_id(name_of(group_id, "a group id"))
         check_reserved(group_id)
         try:
@@ -253,10 +235,13 @@ class GroupAdmin:
         ``export_reset`` gave. Offsets that a log does not have become its nearest. A plan may hold errors, by
         partition or for the group; it is then not carried out.
         """
+        from ..broker.offset_reset import parse_scope, plan_reset
+        from .reset_targets import target_of
+
         names = [group_ids] if isinstance(group_ids, str) else names_of(group_ids, "a group id")
-        wanted = _target(target, names, has_topics=topics is not None)
+        wanted = target_of(target, names, has_topics=topics is not None)
         scope = None if topics is None else parse_scope(names_of(topics, "a topic"))
-        plans = plan_reset(
+        return plan_reset(
             self._broker.groups,
             self._broker,
             names,
@@ -264,26 +249,22 @@ class GroupAdmin:
             scope=scope,
             now_ms=self._broker.now_ms,
         )
-        if scope is None and wanted.kind != "file":
-            plans = {name: self._known(plan) for name, plan in plans.items()}
-        return plans
-
-    def _known(self, plan: ResetPlan) -> ResetPlan:
-        """A plan about all that a group has committed needs a group."""
-        if plan.offsets or plan.errors or plan.error is not None:
-            return plan
-        found = self._broker.describe_groups([plan.group_id])[plan.group_id]
-        return plan._replace(error=found) if isinstance(found, OncelogError) else plan
 
     def execute_reset(
         self, plans: ResetPlan | Mapping[str, ResetPlan]
     ) -> dict[str, dict[TopicPartition, int]]:
         """Commits plans; raises before the first commit if any of them has an error. Returns what was committed."""
-        return execute_reset(self._broker.groups, _plans(plans))
+        from ..broker.offset_reset import execute_reset
+        from .reset_targets import plans_of
+
+        return execute_reset(self._broker.groups, plans_of(plans))
 
     def export_reset(self, plans: ResetPlan | Mapping[str, ResetPlan]) -> str:
         """Plans as the CSV lines of Kafka's tool, for ``from_csv``."""
-        return export_plan(_plans(plans))
+        from ..broker.offset_reset import export_plan
+        from .reset_targets import plans_of
+
+        return export_plan(plans_of(plans))
 
     def reset_offsets(
         self, group_id: str, *, topics: Iterable[str] | None = None, **target: Any
@@ -303,6 +284,8 @@ def _chosen(given: Iterable[str], known: Sequence[str], what: str) -> list[str]:
 
 def _member(group: GroupDescription, member: MemberDescription) -> GroupMemberDescription:
     """What a member brought and got is in bytes that consumers alone are known to speak."""
+    from ..broker.group_protocol import PROTOCOL_TYPE, decode_assignment, decode_topics
+
     topics: tuple[str, ...] = ()
     assignment: tuple[TopicPartition, ...] = ()
     if group.protocol_type == PROTOCOL_TYPE:
@@ -314,12 +297,17 @@ def _member(group: GroupDescription, member: MemberDescription) -> GroupMemberDe
 def _committed(
     value: CommittedOffset | OncelogError | None,
 ) -> OffsetAndMetadata | OncelogError | None:
+    from .committing import OffsetAndMetadata
+
     if value is None or isinstance(value, OncelogError):
         return value
     return OffsetAndMetadata(value.offset, value.leader_epoch, value.metadata)
 
 
 def _commit(given: int | OffsetAndMetadata) -> OffsetCommit:
+    from ..broker.group_answers import OffsetCommit
+    from .committing import OffsetAndMetadata
+
     if not isinstance(given, OffsetAndMetadata):
         return OffsetCommit(integer(given, "an offset", minimum=0))
     return OffsetCommit(
@@ -327,35 +315,3 @@ def _commit(given: int | OffsetAndMetadata) -> OffsetCommit:
         integer(given.leader_epoch, "a leader epoch", minimum=-1),
         name_of(given.metadata, "the metadata of an offset"),
     )
-
-
-def _target(given: Mapping[str, Any], group_ids: Sequence[str], *, has_topics: bool) -> Target:
-    """The one target that was named."""
-    known = ("to", *TARGETS, "from_csv")
-    unknown = [name for name in given if name not in known]
-    if unknown or len(given) != 1:
-        wrong = f"not {unknown[0]}" if unknown else f"not {len(given)} of them"
-        raise InvalidRequestError(f"offsets go to one of {', '.join(known)}, {wrong}")
-    ((name, value),) = given.items()
-    if name == "to":
-        if not isinstance(value, str) or value not in NAMED_TARGETS:
-            raise InvalidRequestError(f"to is one of {', '.join(NAMED_TARGETS)}, not {value!r}")
-        return NAMED_TARGETS[value]
-    if name in INTEGERS:
-        return TARGETS[name](integer(value, name))
-    text = name_of(value, name)
-    if name != "from_csv":
-        return TARGETS[name](text)
-    if has_topics:
-        raise InvalidRequestError("the lines of from_csv name their topics: leave topics out")
-    return from_file(text, group_ids)
-
-
-def _plans(given: ResetPlan | Mapping[str, ResetPlan]) -> Mapping[str, ResetPlan]:
-    if isinstance(given, ResetPlan):
-        return {given.group_id: given}
-    if not isinstance(given, Mapping) or not all(
-        isinstance(plan, ResetPlan) for plan in given.values()
-    ):
-        raise InvalidRequestError(f"give what plan_reset has answered, not {given!r}")
-    return given

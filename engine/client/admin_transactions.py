@@ -13,9 +13,9 @@ from ..base.errors import (
 from ..broker.answers import ProducerDescription, TxnMarker
 from ..broker.txn_metadata import NEVER_MS, ONGOING, PREPARED
 from ..broker.txn_records import TransactionState
+from ..segment.names import partition_key
 from .admin_answers import HangingTransaction, PreparedListing
 from .admin_arguments import answer_of, integer, keys_of, list_of, name_of, names_of
-from .subscription import partition_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -20,8 +20,8 @@ from ..base.errors import (
     UnknownMemberIdError,
 )
 from ..broker.group_answers import OffsetCommit
+from ..segment.names import partition_key
 from .group_member import ConsumerGroupMetadata, MemberState
-from .subscription import partition_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -21,13 +21,14 @@ from ..base.errors import (
     OncelogError,
     WakeupError,
 )
+from ..segment.names import partition_key
 from .committing import OffsetAndMetadata
 from .consumer_figures import Polls, fetching_figures
 from .directory import isolation_of
 from .group_calls import GroupCalls
 from .group_member import ConsumerGroupMetadata
 from .offset_reset import EARLIEST, LATEST, OffsetReset
-from .subscription import Subscription, partition_key
+from .subscription import Subscription
 from .turn import Turn
 
 if TYPE_CHECKING:

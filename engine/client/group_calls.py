@@ -14,11 +14,11 @@ from ..base.errors import (
     RebalanceInProgressError,
     UnknownTopicOrPartitionError,
 )
+from ..segment.names import partition_key
 from .committing import Committing, OffsetAndMetadata, offsets_given
 from .group_assignment import Callbacks, GroupAssignment, Topics
 from .group_member import ConsumerGroupMetadata, GroupMember
 from .heartbeat import heartbeats_of
-from .subscription import partition_key
 
 if TYPE_CHECKING:
     import re

@@ -11,8 +11,8 @@ import contextlib
 import queue
 from typing import TYPE_CHECKING
 
-from ..base.errors import IllegalStateError, InvalidRequestError
-from ..segment.names import TopicPartition
+from ..base.errors import IllegalStateError
+from ..segment.names import partition_key
 from .fetching import AssignedPartition
 
 if TYPE_CHECKING:
@@ -20,25 +20,11 @@ if TYPE_CHECKING:
 
     from ..broker.broker import Broker
     from ..partition.partition import Isolation
+    from ..segment.names import TopicPartition
     from .offset_reset import OffsetReset
 
     Pair = tuple[str, int]  # a TopicPartition, or as good as one
     ReadyQueue = queue.SimpleQueue[AssignedPartition | None]
-
-
-def partition_key(given: object) -> TopicPartition:
-    """A TopicPartition, or a pair that is as good as one."""
-    if isinstance(given, tuple) and len(given) == 2:
-        topic, partition = given
-        if (
-            isinstance(topic, str)
-            and isinstance(partition, int)
-            and not isinstance(partition, bool)
-        ):
-            return given if isinstance(given, TopicPartition) else TopicPartition(topic, partition)
-    raise InvalidRequestError(
-        f"a partition is (topic, number), such as ('orders', 0), not {given!r}"
-    )
 
 
 class Subscription:

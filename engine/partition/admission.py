@@ -10,7 +10,6 @@ import enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
-from typing_extensions import Buffer
 
 from .._native.segment import Batches, check_one, check_records
 from ..base.errors import (
@@ -28,6 +27,7 @@ from ..segment.compression import decompressor
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from typing_extensions import Buffer
 
 # Plain names: an operation on a flag enumeration, or a look at its members, costs more than the check.
 CODEC_MASK: Final = int(Attributes.CODEC_MASK)
@@ -69,7 +69,7 @@ class PartitionOptions(NamedTuple):
 
 
 # Batches that may be stamped and written, their rows, and the log's own time for them; -1: the producer's stay.
-Admitted = tuple[Buffer, Batches, int]
+Admitted = tuple["Buffer", Batches, int]
 
 
 def admit(data: Buffer, options: PartitionOptions, origin: Origin, now_ms: int) -> Admitted:

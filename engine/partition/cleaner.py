@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import secrets
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -196,7 +196,7 @@ def _new_map(options: CleanerOptions, records_max: int) -> OffsetMap:
     load = min(max(options.io_buffer_load_factor, 0.0), 1.0)
     slots = min(slots, max(int(max(records_max, 1) / max(load, 0.01)) + 2, 2))
     capacity = min(max(int(slots * load), 1), slots - 1)
-    return OffsetMap(slots, capacity, secrets.token_bytes(16))
+    return OffsetMap(slots, capacity, os.urandom(16))
 
 
 def _batches(

@@ -11,7 +11,6 @@ import contextlib
 import functools
 import os
 import re
-import secrets
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -61,7 +60,7 @@ NAME_MAX: Final = 255  # of a file system
 
 def _deleted_name(key: TopicPartition) -> str:
     """The name that Kafka gives a partition's directory before it removes it; a long topic is cut short."""
-    ending = f"-{key.partition}.{secrets.token_hex(16)}-delete"
+    ending = f"-{key.partition}.{os.urandom(16).hex()}-delete"
     return f"{key.topic[: NAME_MAX - len(ending)]}{ending}"
 
 

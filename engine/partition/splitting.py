@@ -35,7 +35,9 @@ def split_offsets(reader: PartitionReader, start: int, end: int, pieces: int) ->
             if target >= last:
                 break
             offset = _batch_at(segment, max(target, first))
-            if offset is not None and found[-1] < offset < end:
+            if offset is None:
+                break  # the next segment begins with a batch
+            if found[-1] < offset < end:
                 found.append(offset)
             cut += 1
         before += last - first

@@ -56,9 +56,9 @@ class Unopened:
         if DELETE not in options.cleanup_policy or not any(self._sizes):
             return False
         oldest = next(size for size in self._sizes if size)
-        if options.retention_bytes != UNLIMITED:
-            if sum(self._sizes) - options.retention_bytes >= oldest:
-                return True
+        excess = sum(self._sizes) - options.retention_bytes
+        if options.retention_bytes != UNLIMITED and excess >= oldest:
+            return True
         if options.retention_ms == UNLIMITED:
             return False
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from ..base.errors import InvalidTopicError
+from ..base.errors import InvalidRequestError, InvalidTopicError
 
 LOG: Final = ".log"
 OFFSET_INDEX: Final = ".index"
@@ -31,6 +31,21 @@ class TopicPartition(NamedTuple):
     @property
     def directory(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+def partition_key(given: object) -> TopicPartition:
+    """A TopicPartition, or a pair that is as good as one."""
+    if isinstance(given, tuple) and len(given) == 2:
+        topic, partition = given
+        if (
+            isinstance(topic, str)
+            and isinstance(partition, int)
+            and not isinstance(partition, bool)
+        ):
+            return given if isinstance(given, TopicPartition) else TopicPartition(topic, partition)
+    raise InvalidRequestError(
+        f"a partition is (topic, number), such as ('orders', 0), not {given!r}"
+    )
 
 
 def file_name(base_offset: int, suffix: str) -> str:

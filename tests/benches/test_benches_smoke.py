@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pytest_benchmark.stats import Stats
 
-from benches import harness, soak
+from benches import harness, kafka, soak
 from benches.__main__ import QUESTIONS, all_cases
 from benches.harness import Case, Contestant, Result, Role, Settings, Target, Unit
 
@@ -42,7 +42,7 @@ def test_the_suite_runs_and_leaves_its_results(tmp_path: Path) -> None:
     assert {name.partition(".")[0] for name in names} == {
         *("encode", "decode", "scan", "codec", "crc"),
         *("append", "fetch", "txn_index", "recovery", "open", "sequence"),
-        *("send", "poll", "ack", "commit", "groups"),
+        *("send", "poll", "ack", "commit", "groups", "spark"),
     }
     for result in report["results"]:
         (ours,) = (one for one in result["contestants"] if one["role"] == "ours")
@@ -130,6 +130,33 @@ def test_soak_tells_growth_from_noise(capsys: pytest.CaptureFixture[str]) -> Non
     shown = capsys.readouterr().out
     for way in ("views", "contiguous", "records"):
         assert shown.count(f"\n{way} ") == 2
+
+
+def test_the_soak_of_spark_runs() -> None:
+    """Goal: it runs to its verdict; what the verdict is depends on the machine.
+    Method: two tiny logs, in a process that starts a Spark of its own."""
+    pytest.importorskip("pyspark")
+    words = ["--small-bytes", str(1 << 20), "--bytes", str(2 << 20)]
+    done = subprocess.run(
+        [sys.executable, "-m", "benches.spark_soak", *words],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "Executors' " in done.stdout, done.stderr
+    assert done.stdout.count(" MiB ") == 4
+
+
+def test_bench_kafka_says_in_one_line_what_it_lacks(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("pyspark")
+    monkeypatch.setattr(kafka, "missing", lambda: ["no mvn on the PATH", "no javac on the PATH"])
+    assert kafka.main([]) == 0
+    assert capsys.readouterr().out == (
+        "bench-kafka: skipped, no mvn on the PATH, no javac on the PATH\n"
+    )
+    monkeypatch.setattr(kafka, "missing", list)
+    assert kafka.main(["--records", str(10**12)]) == 0
+    assert "skipped, the disk has room for" in capsys.readouterr().out
 
 
 def case_of(*others: Contestant) -> Case:

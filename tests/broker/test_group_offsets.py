@@ -311,6 +311,10 @@ def test_metadata_that_is_too_long_is_refused_for_its_partition_only(made: Stage
         (IN0, OffsetCommit(1, leader_epoch=2**31)),
         (TopicPartition("in", -1), OffsetCommit(1)),
         (TopicPartition("in", 2**31), OffsetCommit(1)),
+        (TopicPartition("in", 2**70), OffsetCommit(1)),
+        (TopicPartition("half \ud800", 0), OffsetCommit(1)),
+        (TopicPartition("x" * 40_000, 0), OffsetCommit(1)),
+        (IN0, OffsetCommit(1, metadata="half \ud800")),
     ],
 )
 def test_an_impossible_offset_is_refused_for_its_partition_only(

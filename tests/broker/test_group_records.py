@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oncelog._native.offsets import offset_records
 from oncelog.base.errors import CorruptRecordError, InvalidGroupIdError, UnsupportedVersionError
 from oncelog.broker import group_records
 from oncelog.broker.group_protocol import (
@@ -176,6 +177,40 @@ def test_an_offset_survives_each_version_but_for_what_it_has_no_room_for(
         topic_id=value.topic_id if version >= 4 else NO_TOPIC_ID,
     )
     assert back == kept
+
+
+@given(
+    NAME,
+    NAME,
+    st.integers(0, 2**31 - 1),
+    st.integers(0, 2**63 - 1),
+    st.integers(-1, 2**31 - 1),
+    st.one_of(st.text(st.characters(codec="utf-8"), max_size=300), st.just("m" * 20_000)),
+    LONG,
+    st.one_of(st.just(-1), st.integers(0, 2**62)),
+    st.one_of(st.none(), st.binary(min_size=16, max_size=16)),
+)
+def test_a_commit_writes_what_the_codec_would(
+    group: str, topic: str, partition: int, offset: int, epoch: int, metadata: str, commit_ms: int,
+    expire_ms: int, topic_id: bytes | None,
+) -> None:  # fmt: skip
+    """Goal: the quick writer of commits and the readable one agree to the byte, with and without expiry and topic id."""
+    offsets = {TopicPartition(topic, partition): (offset, epoch, metadata)}
+    found = offset_records(group, offsets, commit_ms, expire_ms, 20_000, lambda _: topic_id)
+    value = OffsetValue(offset, epoch, metadata, commit_ms, expire_ms, topic_id or NO_TOPIC_ID)
+    key = encode_offset_key(group, topic, partition)
+    if topic_id == NO_TOPIC_ID:  # no broker gives such an id, and a reader takes it for none
+        return
+    assert found == ([key], [encode_offset_value(value)], [])
+
+
+def test_each_topic_of_a_commit_has_its_own_id() -> None:
+    ids = {"a": b"a" * 16, "b": b"b" * 16, "c": None}
+    offsets = {TopicPartition(name, n): (n, -1, "") for n in range(3) for name in "abc"}
+    _, values, refused = offset_records("g", offsets, 5, -1, 9, ids.get)
+    read = [decode_offset_value(value).topic_id for value in values if value is not None]
+    assert read == [ids[key.topic] or NO_TOPIC_ID for key in offsets]
+    assert refused == []
 
 
 def test_an_offset_with_an_expiry_is_written_in_the_version_that_has_one() -> None:

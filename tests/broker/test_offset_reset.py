@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -14,6 +14,7 @@ from oncelog.base.errors import (
     InvalidGroupIdError,
     InvalidRequestError,
     InvalidTopicError,
+    KafkaStorageError,
     UnknownTopicOrPartitionError,
 )
 from oncelog.broker.group_answers import GroupOptions, OffsetCommit
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from oncelog.broker.answers import ListedOffset
     from oncelog.broker.broker import Broker
 
 OFFSETS = "__consumer_offsets"
@@ -230,6 +232,27 @@ def test_a_missing_partition_is_an_error_and_the_others_are_not_touched(
     with pytest.raises(UnknownTopicOrPartitionError):
         execute_reset(desk.groups, plans)
     assert desk.committed() == {"a0": 30}
+
+
+def test_a_partition_that_cannot_be_asked_is_an_error_and_the_others_are_not_touched(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Goal: what Kafka's tool does about a partition without a leader; here, one whose disk does not answer."""
+    desk.commit("g", a0=30, a1=2)
+    ask = desk.broker.list_offsets
+
+    def answer(key: TopicPartition, *rest: Any) -> ListedOffset:
+        if key == A1:
+            raise KafkaStorageError("a-1 cannot be read")
+        return ask(key, *rest)
+
+    monkeypatch.setattr(desk.broker, "list_offsets", answer)
+    plans = desk.plan(TO_EARLIEST)
+    assert plans["g"].offsets == {A0: 10}
+    assert isinstance(plans["g"].errors[A1], KafkaStorageError)
+    with pytest.raises(KafkaStorageError):
+        execute_reset(desk.groups, plans)
+    assert desk.committed() == {"a0": 30, "a1": 2}
 
 
 def test_the_librarys_own_groups_and_no_groups_are_refused(desk: Desk) -> None:

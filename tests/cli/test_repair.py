@@ -89,14 +89,15 @@ def test_a_missing_transaction_index_is_made_anew(tmp_path: Path) -> None:
     assert removed.read_bytes() == whole
 
 
-def test_a_directory_in_use_is_left_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["--dry-run", "--execute"])
+def test_a_directory_in_use_is_left_alone(tmp_path: Path, mode: str) -> None:
     with oncelog.open(tmp_path) as log:
         log.create_topic("orders")
         with log.producer() as producer:
             producer.send("orders", b"v").result()
-        result = REPAIR.run(tmp_path, "--execute")
+        result = REPAIR.run(tmp_path, mode)
     assert result.exit_code == 2
-    assert "is already open" in result.stderr
+    assert "is in use by another process: stop that one first" in result.stderr
 
 
 def test_what_is_no_directory_of_logs_is_refused(tmp_path: Path) -> None:

@@ -25,10 +25,12 @@ from oncelog.base.errors import (
     InvalidRequestError,
     InvalidSessionTimeoutError,
     InvalidTopicError,
+    OncelogError,
     RebalanceInProgressError,
     UnknownMemberIdError,
     WakeupError,
 )
+from oncelog.broker.group_protocol import decode_subscription
 from oncelog.client.group_member import ConsumerGroupMetadata
 from oncelog.segment.names import TopicPartition
 from oncelog.testing import ManualClock
@@ -355,6 +357,27 @@ def test_every_assignor_gives_every_partition_to_one_member(log: Log, strategy: 
     members.pop().close()
     settle(*members)
     assert [len(share) for share in shares(*members)] == [2, 2]
+
+
+@pytest.mark.parametrize("assignor", ["range", "roundrobin", "sticky", "cooperative-sticky"])
+def test_a_rack_is_told_to_the_group_and_changes_nothing(log: Log, assignor: str) -> None:
+    """Goal: client.rack stands in the subscription as Kafka's consumers write it, null where there is none; the one
+    broker has no rack, so that members with racks share as those without do."""
+    told, counts = {}, {}
+    for group, racks in (("plain", ("", "")), ("racked", ("here", "there"))):
+        members = [
+            member(
+                log, ["payments"], group, client_rack=rack, partition_assignment_strategy=[assignor]
+            )
+            for rack in racks
+        ]
+        settle(*members)
+        counts[group] = sorted(len(one.assignment()) for one in members)
+        described = log.broker.describe_groups([group])[group]
+        assert not isinstance(described, OncelogError)
+        told[group] = {decode_subscription(one.metadata).rack for one in described.members}
+    assert told == {"plain": {None}, "racked": {"here", "there"}}
+    assert counts["racked"] == counts["plain"] == [2, 2]
 
 
 def test_members_without_a_common_assignor_are_refused(log: Log) -> None:

@@ -236,6 +236,23 @@ def test_a_second_producer_fences_the_first(broker: PlannedBroker, version: int)
     assert values_of(broker.broker) == [b"new"]
 
 
+def test_a_fenced_producer_commits_no_offsets(broker: PlannedBroker, version: int) -> None:
+    """Goal: the first that a zombie does may be to send offsets; they are refused, and so is all that follows."""
+    old = ready(broker, version)
+    old.begin_transaction()
+    with producer_of(broker, version) as new, new.transaction() as txn:
+        new.send("orders", b"new")
+        txn.send_offsets({ORDERS: 1}, "g")
+    for _ in range(2):
+        with pytest.raises((ProducerFencedError, InvalidProducerEpochError)):
+            old.send_offsets({ORDERS: 9}, "g")
+    assert old.state is State.FATAL_ERROR
+    old.close()
+    found = broker.broker.offset_fetch("g", [ORDERS], require_stable=True)[ORDERS]
+    assert isinstance(found, CommittedOffset)
+    assert found.offset == 1
+
+
 def test_a_fenced_transaction_block_closes_the_producer_and_raises_the_first_error(
     broker: PlannedBroker,
 ) -> None:

@@ -42,7 +42,7 @@ def test_format_is_what_the_docstrings_say() -> None:
     assert (ROOT / "docs/FORMAT.md").read_text() == build()
 
 
-@pytest.mark.parametrize("name", ["cli.md", "errors.md"])
+@pytest.mark.parametrize("name", ["cli.md", "errors.md", "options.md"])
 def test_the_reference_is_what_the_code_says(name: str) -> None:
     """Goal: help and errors are described once, in the code.
     Method: build the document again; `python docs/build_reference.py` brings it up to date."""

@@ -23,9 +23,7 @@ COUNT = 300
 def path(tmp_path: Path) -> Path:
     """Offsets 0 to 299 in small batches and a few segments."""
     with oncelog.open(tmp_path) as log:
-        log.create_topic(
-            "t", partitions=1, config={"segment.ms": 2000, "index.interval.bytes": 0}
-        )
+        log.create_topic("t", partitions=1, config={"segment.ms": 2000, "index.interval.bytes": 0})
         with log.producer(batch_size=256) as producer:
             for number in range(COUNT):
                 producer.send("t", value=b"value %06d" % number, timestamp=1_000 + number * 20)

@@ -180,11 +180,11 @@ class DurableTransactions(Transactions):
 
 TestTransactions = Transactions.TestCase
 TestTransactions.settings = settings(
-    max_examples=settings().max_examples // 2, stateful_step_count=50
+    max_examples=settings().max_examples // 3, stateful_step_count=50
 )
 TestDurableTransactions = DurableTransactions.TestCase
 TestDurableTransactions.settings = settings(
-    max_examples=settings().max_examples // 4, stateful_step_count=40
+    max_examples=settings().max_examples // 5, stateful_step_count=40
 )
 
 
