@@ -151,20 +151,20 @@ def produce(
     with opened_to_write(data, create=True, durability=durability) as log:
         _ensure(log, topic, partitions)
         more = {"transactional_id": transactional_id} if transactional_id else {}
-        with (
-            _producer(log, props, **more) as producer,
-            Meter("producing", num_records, record_size, is_quiet=as_json) as meter,
-        ):
+        meter = Meter("producing", num_records, record_size, is_quiet=as_json)
+        with _producer(log, props, **more) as producer:
+            # What is sent is made, and pyarrow imported, before the clock runs.
             send = _sender(producer, topic, record_size, num_records, meter, is_arrow=arrow)
-            _drive(
-                producer,
-                send,
-                num_records,
-                throughput,
-                transactional_id is not None,
-                transaction_duration_ms,
-                meter,
-            )
+            with meter:
+                _drive(
+                    producer,
+                    send,
+                    num_records,
+                    throughput,
+                    transactional_id is not None,
+                    transaction_duration_ms,
+                    meter,
+                )
     tell_produced(meter, as_json=as_json, plot=plot)
 
 
