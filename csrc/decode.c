@@ -547,9 +547,9 @@ static bool is_hidden(const ol_header *header, bool include_control) {
     return (header->attributes & OL_ATTR_CONTROL) && !include_control;
 }
 
-ol_status ol_batch_open(ol_header *header, const uint8_t *base, size_t size, int64_t position,
-                        int64_t start_offset, int64_t end_offset, bool check_crc,
-                        bool include_control, ol_fault *fault) {
+ol_status ol_batch_prove(ol_header *header, const uint8_t *base, size_t size, int64_t position,
+                         int64_t start_offset, int64_t end_offset, bool check_crc,
+                         ol_fault *fault) {
     fault->position = position;
     fault->base_offset = -1;
     fault->record = -1;
@@ -560,6 +560,15 @@ ol_status ol_batch_open(ol_header *header, const uint8_t *base, size_t size, int
     if (check_crc && ol_crc32c(0, base + position + OL_CRC_FROM,
                                (size_t)header->size - OL_CRC_FROM) != header->crc)
         return ol_fail(fault, OL_E_CRC, "checksum does not match the batch");
+    return OL_OK;
+}
+
+ol_status ol_batch_open(ol_header *header, const uint8_t *base, size_t size, int64_t position,
+                        int64_t start_offset, int64_t end_offset, bool check_crc,
+                        bool include_control, ol_fault *fault) {
+    ol_status status = ol_batch_prove(header, base, size, position, start_offset, end_offset,
+                                      check_crc, fault);
+    if (status != OL_OK) return status;
     /* A flipped bit may have made this a control batch: it hides nothing until the checksum holds. */
     if (is_hidden(header, include_control)) return OL_SKIPPED;
     int codec = header->attributes & OL_ATTR_CODEC;
@@ -601,12 +610,20 @@ ol_status ol_decode(ol_decoder *decoder, ol_columns *columns, ol_fault *fault) {
     if (!decoder->reserved && !reserve_all(decoder, columns)) return no_memory(fault);
     decoder->reserved = true;
     while (decoder->next < decoder->batch_count && decoder->bytes < decoder->bytes_max) {
+        ol_header *header = &decoder->header;
+        ol_status status;
         if (decoder->visible && !decoder->visible[decoder->next]) {
+            /* What hides it may be a bit of its own header that was flipped. */
+            if (decoder->check_crc) {
+                status = ol_batch_prove(header, decoder->base, decoder->size,
+                                        decoder->positions[decoder->next], decoder->start_offset,
+                                        decoder->end_offset, true, fault);
+                if (status != OL_OK && status != OL_SKIPPED) return status;
+            }
             decoder->next++;
             continue;
         }
-        ol_header *header = &decoder->header;
-        ol_status status =
+        status =
             ol_batch_open(header, decoder->base, decoder->size, decoder->positions[decoder->next],
                           decoder->start_offset, decoder->end_offset, decoder->check_crc,
                           decoder->include_control, fault);

@@ -72,15 +72,22 @@ void ol_places(int32_t *places, const ol_aborted_index *index, const ol_slice *t
                     (topics[i].data == topic.data ||
                      memcmp(topics[i].data, topic.data, (size_t)topic.size) == 0);
         if (!same) {
+            /* The partitions of a topic mostly stand side by side. */
+            int64_t guess = (int64_t)((uint64_t)place + (uint64_t)number - (uint64_t)partition);
+            bool near =
+                place >= 0 && guess >= 0 && guess < index->place_count &&
+                !compare_place(index->topics + guess, index->numbers[guess], topics + i, number);
             topic = topics[i];
             partition = number;
-            place = find_place(index, &topic, partition);
+            place = near ? (int32_t)guess : find_place(index, &topic, partition);
         }
         places[i] = place;
     }
 }
 
 /* ---------------------------------------------------------------- visibility */
+
+enum { STRETCHES = 256 }; /* that are remembered: producers and partitions take turns */
 
 /* Over these offsets of one producer in one partition the answer is the same. */
 typedef struct stretch {
@@ -118,7 +125,8 @@ static void find_stretch(stretch *found, const ol_aborted_index *index, int32_t 
 int64_t ol_visible(uint8_t *visible, uint8_t *null, const ol_aborted_index *index,
                    const int32_t *places, const ol_integers *offsets,
                    const ol_integers *producer_ids, const ol_integers *attributes, int64_t count) {
-    stretch known = {-1, 0, 0, -1, false};
+    stretch recent[STRETCHES];
+    for (int slot = 0; slot < STRETCHES; slot++) recent[slot] = (stretch){-1, 0, 0, -1, false};
     int64_t offset, producer_id, flags, nulls = 0;
     for (int64_t row = 0; row < count; row++) {
         int32_t place = places[row];
@@ -135,10 +143,12 @@ int64_t ol_visible(uint8_t *visible, uint8_t *null, const ol_aborted_index *inde
         if (place < 0 || !(flags & OL_ATTR_TRANSACTIONAL) ||
             !number_at(producer_ids, row, &producer_id))
             continue;
-        if (place != known.place || producer_id != known.producer_id || offset < known.from ||
-            offset > known.to)
-            find_stretch(&known, index, place, producer_id, offset);
-        visible[row] = !known.aborted;
+        uint64_t mixed = ((uint64_t)producer_id * 31 + (uint64_t)place) * 0x9E3779B97F4A7C15ull;
+        stretch *known = recent + (mixed >> 32) % STRETCHES;
+        if (place != known->place || producer_id != known->producer_id || offset < known->from ||
+            offset > known->to)
+            find_stretch(known, index, place, producer_id, offset);
+        visible[row] = !known->aborted;
     }
     return nulls;
 }

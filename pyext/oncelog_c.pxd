@@ -138,6 +138,8 @@ cdef extern from "oncelog.h" nogil:
     c_bool ol_columns_finish(ol_columns *columns)
     void ol_columns_release(ol_columns *columns)
 
+    ol_status ol_batch_prove(ol_header *header, const uint8_t *base, size_t size, int64_t position,
+                             int64_t start_offset, int64_t end_offset, c_bool check_crc, ol_fault *fault)
     ol_status ol_batch_open(ol_header *header, const uint8_t *base, size_t size, int64_t position,
                             int64_t start_offset, int64_t end_offset, c_bool check_crc, c_bool include_control,
                             ol_fault *fault)

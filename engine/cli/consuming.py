@@ -109,6 +109,8 @@ def consume_directory(
             number: start.of_partition(log.partition(topic, number), level)
             for number in _partitions(log, topic, start.partition)
         }
+        if not start.follow:
+            sink.expect(_to_come(log, topic, positions, level, limit))
         while True:
             is_idle = True
             for number, position in positions.items():
@@ -126,6 +128,18 @@ def consume_directory(
                 return
             if is_idle:
                 pause.wait(LOOK_S)
+
+
+def _to_come(
+    log: LogDirectory, topic: str, positions: dict[int, int], level: Isolation, limit: int | None
+) -> int:
+    """How many records there are at most; markers and gaps take offsets, too."""
+    ends = (
+        log.partition(topic, number).upper_bound(level) - position
+        for number, position in positions.items()
+    )
+    count = sum(ends)
+    return count if limit is None else min(count, limit)
 
 
 def _partitions(log: LogDirectory, topic: str, partition: int | None) -> list[int]:

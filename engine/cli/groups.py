@@ -360,7 +360,8 @@ def reset_offsets(group_ids: tuple[str, ...], data: Path, **given: Any) -> None:
       oncelog groups reset-offsets billing --all-topics --to-current --export --data data > plan.csv
 
     Offsets that a log does not have become its nearest; no record at that time means the end. A group that is not
-    there is made for named topics. If anything is wrong with a plan, nothing of it is committed.
+    there is made for named topics; with --all-topics its plan is empty, as nothing is committed. If anything is wrong
+    with a plan, nothing of it is committed.
     """
     if given["execute"] and given["dry_run"]:
         raise click.UsageError("Give one of --dry-run and --execute.")
@@ -436,6 +437,11 @@ def _reset(
             for (topic, partition), offset in plan.offsets.items()
         ]
         write_rows(PLAN_COLUMNS, rows)
+        for name, plan in plans.items():
+            if not plan.offsets and not _errors(plan):
+                talk(
+                    f"{name}: nothing is committed, so there is nothing to move; --topic names topics."
+                )
     if errors and given["execute"]:
         talk("Nothing was committed.")
     end_with(errors)

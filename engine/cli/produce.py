@@ -19,6 +19,7 @@ from .data import (
     pairs_of,
 )
 from .output import plural, talk
+from .progress import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -139,10 +140,11 @@ def produce(topic: str, files: tuple[Path, ...], data: Path, **given: Any) -> No
             settings[name] = given[name]
     with opened_to_write(data, adopt=given["adopt"], durability=given["durability"]) as log:
         log.broker.partitions_of(topic)  # a topic that is not there is told before anything is read
-        with log.producer(**settings) as producer:
+        with log.producer(**settings) as producer, Progress("producing") as progress:
             job = _Job(producer, topic, per_transaction=given["transaction_records"])
             for path in files or (STDIN,):
-                job.send(_batches(path, given))
+                progress.what = click.format_filename(path.name)
+                job.send(_counted(_batches(path, given), path, progress))
     _tell(job, topic, as_json=given["as_json"])
 
 
@@ -169,6 +171,14 @@ def _batches(path: Path, given: dict[str, Any]) -> Iterator[Any]:
     if sys.stdin.isatty():
         talk("Each line is a record; Ctrl-D ends.")
     return stream_batches(sys.stdin.buffer, form, shape, "stdin")
+
+
+def _counted(batches: Iterator[Any], path: Path, progress: Progress) -> Iterator[Any]:
+    """The rows of a file, with a bar that tells how far they are; who types lines does not need one."""
+    for batch in batches:
+        yield batch
+        if path != STDIN:
+            progress.advance(batch.num_rows)
 
 
 class _Job:

@@ -17,6 +17,7 @@ import click
 
 from ..base.errors import OncelogError
 from .output import plural, talk
+from .progress import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -68,6 +69,9 @@ class Sink(abc.ABC):
     ) -> None:
         self.close(is_whole=error is None)
 
+    def expect(self, count: int) -> None:  # noqa: B027
+        """About so many are to come, for who shows how far it is."""
+
     @abc.abstractmethod
     def take(self, found: Records, limit: int | None) -> int:
         """Writes up to ``limit`` records; returns how many they were."""
@@ -111,6 +115,10 @@ class FileSink(Sink):
         self._partial = path.with_name(f"{path.name}.part")
         self._form = form
         self._writer: Any = None
+        self._progress = Progress(click.format_filename(path.name))
+
+    def expect(self, count: int) -> None:
+        self._progress.total = count
 
     def take(self, found: Records, limit: int | None) -> int:
         taken = 0
@@ -120,6 +128,7 @@ class FileSink(Sink):
                 break
             self._open(rows.schema).write_batch(rows)
             taken += rows.num_rows
+            self._progress.advance(rows.num_rows)
         self.count += taken
         return taken
 
@@ -131,6 +140,7 @@ class FileSink(Sink):
         return self._writer
 
     def close(self, *, is_whole: bool) -> None:
+        self._progress.close()
         if is_whole:
             from ..client.arrow import full_schema
 

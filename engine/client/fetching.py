@@ -496,6 +496,20 @@ class AssignedPartition:
         self._position = int(numbers[found.given - 1]) + 1
         if found.given == len(numbers):
             found.columns = None
-            if found.is_hidden_from(found.row):
+            if found.is_hidden_from(found.row) and self._is_sound(found):
                 self._finish(found)
         return batch if count == len(numbers) else batch.slice(start, count)
+
+    def _is_sound(self, found: _Found) -> bool:
+        """Whether the rest of a window, none of which is to be seen, is proven; if not, the next take tells why."""
+        left = len(found.rows) - found.row
+        try:
+            return (
+                not left
+                or left
+                == self._decode(
+                    found, len(found.rows), views=False, bytes_max=DECODE_BYTES
+                ).next_batch
+            )
+        except BatchError:
+            return False

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from oncelog.base.disk import list_files
 from oncelog.broker.topic_options import compaction_options, retention_options
 from oncelog.broker.topics import ConfigChange, NewTopic
 from oncelog.partition import unopened
@@ -69,11 +70,10 @@ def test_housekeeping_opens_nothing_while_nothing_is_due(
 ) -> None:
     """Goal: a directory of many partitions costs what is used of it. Method: hours of jobs, and count the looks."""
     looks: list[str] = []
-    real = unopened.list_files
 
     def counted(directory: str, **options: Any) -> dict[str, int]:
         looks.append(directory)
-        return real(directory, **options)
+        return list_files(directory, **options)
 
     monkeypatch.setattr(unopened, "list_files", counted)
     with opened(written, clock=clock) as broker:

@@ -282,6 +282,31 @@ def test_bytes_are_shown_in_hex() -> None:
     assert shown == "0\t0\tnull\t703274317c307c376b6162642d337670686c2d317639376d2d3167\n"
 
 
+def test_long_work_on_files_shows_how_far_it_is_on_a_terminal_alone(
+    data: Path, tmp_path: Path
+) -> None:
+    """Goal: who waits sees a bar with records and rate, on stderr; who does not wait, or is a pipe, sees none.
+    Method: a terminal whose patience is none, and one with the usual, for work that takes a moment."""
+    file = tmp_path / "in.txt"
+    file.write_text("one\ntwo\n")
+    out = tmp_path / "out.parquet"
+    commands = (
+        (["produce", "orders", str(file)], "in.txt"),
+        (["consume", "orders", "--format", "parquet", "-o", str(out)], "out.parquet"),
+    )
+    for words, name in commands:
+        arguments = [*words, "--data", str(data)]
+        program = (
+            "import sys, oncelog.cli.progress as p, oncelog.cli.main as m\n"
+            f"p.PATIENCE_S = float(sys.argv[1])\nm.main({arguments!r})"
+        )
+        command = [sys.executable, "-c", program]
+        assert re.search(rf"{name} .*2 records, [0-9,]+/s", on_terminal([*command, "0"], 120))
+        assert "/s" not in on_terminal([*command, "60"], 120)
+        done = subprocess.run([*command, "0"], capture_output=True, check=True)
+        assert b"/s" not in done.stdout + done.stderr
+
+
 def test_a_terminal_is_told_how_many_there_were() -> None:
     words = [*ONCELOG, "consume", "mixed", "--max-messages", "2", "--data", str(MIXED)]
     assert on_terminal(words, 80).splitlines()[-1] == "Processed a total of 2 messages."

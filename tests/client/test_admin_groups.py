@@ -434,8 +434,10 @@ def test_a_reset_is_planned_exported_read_again_and_executed(desk: Desk) -> None
 
 def test_a_group_that_is_not_there_gets_offsets_for_named_topics_alone(desk: Desk) -> None:
     assert desk.admin.reset_offsets("new", topics=["in"], to="earliest") == {IN0: 10, IN1: 0}
-    plan = desk.admin.plan_reset("newer", to="earliest")["newer"]
-    assert isinstance(plan.error, GroupIdNotFoundError)
+    plans = desk.admin.plan_reset("newer", to="earliest")
+    assert plans["newer"] == ("newer", {}, {}, None)
+    assert desk.admin.execute_reset(plans) == {"newer": {}}
+    assert isinstance(desk.admin.describe_consumer_groups(["newer"])["newer"], GroupIdNotFoundError)
     desk.commit("g", {IN0: 20})
     desk.admin.delete_consumer_group_offsets("g", [IN0])
     plans = desk.admin.plan_reset(["new", "g"], to="latest")
