@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from .batches import batch_headers, decode_batches
     from .java import find_java, use_java
-    from .register import register
+    from .registration import register
     from .source import OncelogDataSource
     from .udf import crc_ok, partition_for_key
     from .visibility import aborted_transactions, is_visible, visible
@@ -29,7 +29,7 @@ _HOMES: Final = {
     "find_java": "java",
     "is_visible": "visibility",
     "partition_for_key": "udf",
-    "register": "register",
+    "register": "registration",
     "use_java": "java",
     "visible": "visibility",
 }
@@ -61,6 +61,5 @@ def __getattr__(name: str) -> Any:
             f"oncelog.spark.{name} needs {error.name}: pip install 'oncelog[spark]'",
             name=error.name,
         ) from error
-    # The import of a module that is called as its function is has put the module in this place.
     globals()[name] = found
     return found

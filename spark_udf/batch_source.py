@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader
 
 from .filters import Narrowed
-from .offsets import Planner
+from .offsets import Planner, check_order
 from .source_options import Place
 from .speaking import plainly
 from .splits import Split, open_log, plan, read_split
@@ -66,6 +66,7 @@ class BatchReader(DataSourceReader):
                 options.ending or Place("endingOffsets", word="latest"), keys, is_start=False
             )
             ranges = {key: (starts[key], ends[key]) for key in keys}
+            check_order(ranges, options, planner)
             return plan(log, self._narrowed.ranges(log, ranges, options.isolation_level), options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -146,6 +146,21 @@ def _check_complete(place: Place, given: Mapping[Key, Any], keys: list[Key]) -> 
     )
 
 
+def check_order(
+    ranges: Mapping[Key, tuple[int, int]], options: SourceOptions, planner: Planner
+) -> None:
+    """A range that ends before it begins was not meant. A start by time where nothing is so late is the log's end."""
+    by_time = options.starting is not None and not (
+        options.starting.word or options.starting.offsets
+    )
+    for key, (start, end) in sorted(ranges.items()):
+        if start > end and not (by_time and start == planner.bounds(key)[1]):
+            raise ValueError(
+                f"{name_of(key)} would be read from offset {start} to {end}, which lies before it: look at "
+                "the options that say where to start and where to end"
+            )
+
+
 def lost(options: SourceOptions, sentence: str) -> None:
     """Records are gone that were to be read: an error, or a warning where the options want that."""
     if options.fails_on_data_loss:
@@ -165,8 +180,10 @@ def to_json(offsets: Mapping[Key, int]) -> dict[str, dict[str, int]]:
 
 
 def from_json(kept: Mapping[str, Mapping[str, int]]) -> Offsets:
+    """The offsets in Kafka's JSON; a name with a colon is no topic's, and stands for something else."""
     return {
         (topic, int(partition)): offset
         for topic, numbers in kept.items()
+        if ":" not in topic
         for partition, offset in numbers.items()
     }

@@ -27,6 +27,7 @@ _GONE: Final = {
     "kafka.": "there is no broker to connect to: leave it out, and say with `path` where the files are",
     "groupidprefix": "no consumer group takes part in a read: leave it out",
     "kafkaconsumer.": "there is no consumer: leave it out",
+    "partition.metadata.": "nothing is cached: leave it out",
     "fetchoffset.": "offsets are read from files and not retried: leave it out",
 }
 
@@ -104,7 +105,15 @@ def one_of(*choices: str) -> Callable[[str], str]:
     return parse
 
 
-_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_UNITS_MS: Final = {
+    "us": 0.001,
+    "ms": 1,
+    "s": 1000,
+    "m": 60_000,
+    "min": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+}
 
 
 def duration_ms(value: str) -> int:
@@ -112,7 +121,7 @@ def duration_ms(value: str) -> int:
     match = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", value.lower())
     if match is None or (match[2] or "ms") not in _UNITS_MS:
         raise ValueError(f"is a time such as 15m, 30s or 500ms, not {value!r}")
-    return int(match[1]) * _UNITS_MS[match[2] or "ms"]
+    return int(int(match[1]) * _UNITS_MS[match[2] or "ms"])
 
 
 def size_bytes(value: str) -> int:

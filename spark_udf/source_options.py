@@ -6,6 +6,7 @@ Where several say where to begin (or end), the order is Kafka's: a time for all 
 from __future__ import annotations
 
 import json
+import logging
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     Key = tuple[str, int]  # topic and partition
 
+logger = logging.getLogger("oncelog.spark")
 LATEST: Final = -1  # in offsets given as JSON, as Kafka writes them
 EARLIEST: Final = -2
 _OFFSETS_EXAMPLE: Final = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
@@ -89,7 +91,7 @@ def _subscribe(value: str) -> list[str]:
 
 def _pattern(value: str) -> re.Pattern[str]:
     try:
-        return re.compile(text(value))
+        return re.compile(text(value).strip())
     except re.error as error:
         raise ValueError(f"is not a regular expression: {error}") from None
 
@@ -211,6 +213,13 @@ class SourceOptions:
             raise ValueError(
                 f"{end.option}: a batch query cannot end at the earliest offset, there is nothing before it"
             )
+
+        for name, value in (
+            ("maxOffsetsPerTrigger", self.offsets_per_trigger_max),
+            ("minOffsetsPerTrigger", self.offsets_per_trigger_min),
+        ):
+            if value is not None:
+                logger.warning("option %s says nothing to a batch query, and is left alone", name)
 
     def check_stream(self) -> None:
         """What a streaming query may not ask for."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import (
@@ -58,7 +58,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with open_log(options.path) as log:
             planner = Planner(log, options)
             place = options.starting or Place("startingOffsets", word="latest")
-            return to_json(planner.resolve(place, planner.assigned(), is_start=True))
+            found = to_json(planner.resolve(place, planner.assigned(), is_start=True))
+        return found | beginning(found)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Tells Spark that there is a limit. It knows one at a time, so that what it is lies in the options."""
@@ -76,7 +77,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plainly
     def latestOffset(self, start: Kept, limit: ReadLimit) -> Kept:  # noqa: N802
-        begin = from_json(start)
+        begin, first = from_json(start), kept_beginning(start)
         with open_log(self._options.path) as log:
             planner = Planner(log, self._options)
             keys = planner.assigned(is_complete=False)
@@ -90,16 +91,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             seen = {key: min(seen[key], self._target.get(key, begin[key])) for key in keys}
         for key in keys:
             if seen[key] < begin[key]:
-                if self._target is None:
-                    self._report_shorter(key, begin[key], seen[key])
-                seen[key] = begin[key]
+                self._report_shorter(key, begin[key], seen[key])
+        begin = {key: begin[key] for key in keys}
         if not isinstance(limit, ReadAllAvailable):
-            begin = {key: begin[key] for key in keys}
             if self._is_too_little(begin, seen):
                 return start
             if self._options.offsets_per_trigger_max is not None:
                 seen = limited(begin, seen, self._options.offsets_per_trigger_max)
-        return to_json(seen)
+        if seen == from_json(start):
+            return start  # the same text, or Spark would plan a batch of nothing
+        return to_json(seen) | (beginning(to_json(first)) if first == from_json(start) else {})
 
     def reportLatestOffset(self) -> Kept | None:  # noqa: N802
         return None if self._seen is None else to_json(self._seen)
@@ -109,7 +110,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         least, now_s = self._options.offsets_per_trigger_min, time.monotonic()
         if least is None or self._target is not None:
             return False
-        count = sum(seen[key] - begin[key] for key in seen)
+        count = sum(max(seen[key] - begin[key], 0) for key in seen)
         waited = None if self._triggered_s is None else 1000 * (now_s - self._triggered_s)
         if waited is not None and count < least and waited < self._options.trigger_delay_ms_max:
             return True
@@ -128,9 +129,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _report_shorter(self, key: Key, begin: int, end: int) -> None:
         lost(
             self._options,
-            f"{name_of(key)} was read up to offset {begin} and now ends at {end}: it was deleted and made anew, or "
-            "a batch is replayed whose start is not known any more (startingOffsets latest, and no batch was "
-            "committed yet)",
+            f"{name_of(key)} was read up to offset {begin} and now ends at {end}: it was deleted and made anew",
         )
 
     def _begin_of_new(self, planner: Planner, keys: list[Key]) -> Offsets:
@@ -146,7 +145,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plainly
     def partitions(self, start: Kept, end: Kept) -> list[Split]:
-        begins, ends = from_json(start), from_json(end)
+        begins, ends = kept_beginning(end) or from_json(start), from_json(end)
         with open_log(self._options.path) as log:
             planner = Planner(log, self._options)
             here = set(planner.assigned(is_complete=False))
@@ -172,6 +171,28 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_split(cast("Split", partition), self._options, self._schema)
+
+
+# Kafka's source keeps the offsets at which a new query begins in a file of its own. A Python source has no place for
+# them, and is asked anew when the first batch is run again: "latest" would then be another place, and what lies between
+# would be lost. So the end of the first batch says also where that batch begins, under names that no topic can have.
+BEGINNING: Final = "from:"
+
+
+def beginning(offsets: Kept) -> Kept:
+    """Offsets as the beginning of a query, to be kept beside its first end."""
+    return {BEGINNING + topic: numbers for topic, numbers in offsets.items()}
+
+
+def kept_beginning(kept: Kept) -> Offsets:
+    """Where the query begins, if these offsets say so; none otherwise."""
+    return from_json(
+        {
+            topic.removeprefix(BEGINNING): numbers
+            for topic, numbers in kept.items()
+            if topic.startswith(BEGINNING)
+        }
+    )
 
 
 def name_in(kept: Mapping[str, Mapping[str, int]], key: Key) -> bool:

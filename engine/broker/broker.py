@@ -149,13 +149,24 @@ class Broker(TransactionVerbs, GroupVerbs, ConfigVerbs, TopicVerbs):
             self._adopt()
         self._topics = Topics(self._metadata)
         self._load_altered()
-        self.leader_epoch: int = self._metadata.facts.get("leader_epoch", -1) + 1
-        self._metadata.put({"leader_epoch": self.leader_epoch})
+        self._lead(goes_on=self._data.is_clean and not is_foreign)
         complete_identity(self._data.path, self._disk, self.node_id, self.now_ms())
         self.compactor = Compactor(self._data.path, self._disk, cleaner_options(self.config))
         self._complete_topics()
         self._coordinate(given, is_sound=self._data.is_clean and not is_foreign)
         self.housekeeping = Housekeeping(self)
+
+    def _lead(self, *, goes_on: bool) -> None:
+        """Begins a new leader epoch, unless this one goes on where a clean stop has ended it.
+
+        An epoch tells readers apart what two leaders wrote at one offset. After a clean stop nothing that anybody read
+        can be gone, and whoever opens a log for each small write would add a line for each to every partition's
+        ``leader-epoch-checkpoint``, which is written whole.
+        """
+        self.leader_epoch: int = self._metadata.facts.get("leader_epoch", -1)
+        if self.leader_epoch < 0 or not goes_on:
+            self.leader_epoch += 1
+            self._metadata.put({"leader_epoch": self.leader_epoch})
 
     def _adopt(self) -> None:
         """Takes over what another broker wrote, and writes it down in one piece."""

@@ -407,17 +407,21 @@ def test_without_check_crcs_a_record_that_breaks_its_own_promises_is_still_found
     assert [offset for offset, _ in polled(consumer, way)] == [4, 5]
 
 
-def test_a_damaged_batch_of_an_aborted_transaction_is_never_read(broker: LocalBroker) -> None:
-    """Goal: what a reader may not see cannot hurt it; at read_uncommitted the same batch is an error."""
+def test_a_damaged_batch_of_an_aborted_transaction_is_an_error_at_both_levels(
+    broker: LocalBroker,
+) -> None:
+    """Goal: as in Kafka's consumer each batch is proven, as damage may be what hides it; check.crcs decides."""
     partition = broker.create("orders")
     writer = Writer(partition, 1)
     writer.send([b"doomed"], transactional=True)
     writer.end(ABORT)
     Writer(partition).send([b"kept"])
     damage(partition, 0)
-    assert [value for _, value in everything(consumer_of(broker))] == [b"kept"]
-    with pytest.raises(CorruptRecordError, match="orders-0 cannot be read from offset 0 on"):
-        polled(consumer_of(broker, isolation_level="read_uncommitted"))
+    careless = consumer_of(broker, check_crcs=False)
+    assert [value for _, value in everything(careless)] == [b"kept"]
+    for level in LEVELS:
+        with pytest.raises(CorruptRecordError, match="orders-0 cannot be read from offset 0 on"):
+            polled(consumer_of(broker, isolation_level=level))
 
 
 @pytest.mark.parametrize("way", WAYS)
