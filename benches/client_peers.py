@@ -24,7 +24,8 @@ LMDB: Final = "LMDB"
 SQLITE: Final = "SQLite"
 TOPIC: Final = "events"
 FLUSH_SECONDS: Final = 60
-BROKER: Final = "ONCELOG_BENCH_KAFKA"  # host:port of a broker, instead of the mock cluster
+NO_BROKER: Final = "no broker: make bench-kafka starts one"
+BROKER: Final = "ONCELOG_BENCH_KAFKA"  # host:port of a real broker
 MAP_BYTES: Final = 4 << 30
 
 
@@ -40,17 +41,18 @@ def _missing(name: str, module: str, settings: Settings) -> Contestant | None:
 
 
 class Mock:
-    """A mock cluster with one topic, its producer, and a consumer that has fetched ahead."""
+    """A mock cluster, or the broker at an address, with one topic, its producer, and a consumer that has fetched
+    ahead."""
 
-    def __init__(self) -> None:
+    def __init__(self, address: str | None = None) -> None:
         self._kafka: Any = importlib.import_module("confluent_kafka")
-        real = os.environ.get(BROKER)
         where = {"bootstrap.servers": "mock", "test.mock.num.brokers": 1}
-        if real:
-            self._create(real)
+        if address is not None:
+            self._create(address)
+            where = {"bootstrap.servers": address}
         self.producer = self._kafka.Producer(
             {
-                **({"bootstrap.servers": real} if real else where),
+                **where,
                 "queue.buffering.max.messages": 10_000_000,
                 "log_level": 0,
             }
@@ -96,12 +98,17 @@ def confluent(
     settings: Settings,
     call: Callable[[Mock], Callable[[], object]],
     setup: Callable[[Mock], Callable[[], object]] | None = None,
+    *,
+    on_broker: bool = False,
 ) -> Contestant:
-    """confluent-kafka on its mock cluster."""
+    """confluent-kafka on its mock cluster, or on the real broker that the environment names."""
     missing = _missing(CONFLUENT, "confluent_kafka", settings)
     if missing is not None:
         return missing
-    mock = Mock()
+    address = os.environ.get(BROKER) if on_broker else None
+    if on_broker and not address:
+        return Contestant(CONFLUENT, Role.PEER, missing=NO_BROKER)
+    mock = Mock(address)
     return Contestant(
         CONFLUENT,
         Role.PEER,

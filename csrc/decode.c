@@ -566,8 +566,8 @@ ol_status ol_batch_prove(ol_header *header, const uint8_t *base, size_t size, in
 ol_status ol_batch_open(ol_header *header, const uint8_t *base, size_t size, int64_t position,
                         int64_t start_offset, int64_t end_offset, bool check_crc,
                         bool include_control, ol_fault *fault) {
-    ol_status status = ol_batch_prove(header, base, size, position, start_offset, end_offset,
-                                      check_crc, fault);
+    ol_status status =
+        ol_batch_prove(header, base, size, position, start_offset, end_offset, check_crc, fault);
     if (status != OL_OK) return status;
     /* A flipped bit may have made this a control batch: it hides nothing until the checksum holds. */
     if (is_hidden(header, include_control)) return OL_SKIPPED;

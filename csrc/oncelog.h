@@ -246,8 +246,7 @@ void ol_columns_release(ol_columns *columns);
 /* Reads the header of the batch at a position and proves its checksum; OL_SKIPPED where it lies outside
  * [start_offset, end_offset). For batches that a reader passes by: markers, and what was aborted. */
 ol_status ol_batch_prove(ol_header *header, const uint8_t *base, size_t size, int64_t position,
-                         int64_t start_offset, int64_t end_offset, bool check_crc,
-                         ol_fault *fault);
+                         int64_t start_offset, int64_t end_offset, bool check_crc, ol_fault *fault);
 
 /* Reads the header at `position` and readies the batch for decoding: OL_SKIPPED where it holds nothing
  * of [start_offset, end_offset), OL_COMPRESSED where its payload must be decompressed first. */

@@ -149,6 +149,11 @@ def consume(topic: str, data: Path, **given: Any) -> None:
         raise click.UsageError(
             "--format arrow and parquet need --output FILE, and the others go to stdout."
         )
+    if output is not None and not output.parent.is_dir():
+        raise click.BadParameter(
+            f"there is no directory {click.format_filename(output.parent)}.",
+            param_hint="'--output'",
+        )
     start = Start.of(
         partition=given["partition"],
         from_beginning=given["from_beginning"],

@@ -129,7 +129,7 @@ def list_(
             click.echo(group.group_id)
 
 
-@groups.command()
+@groups.command(short_help="Describe groups: offsets, lag, who reads what.")
 @groups_argument
 @all_option
 @data_option
@@ -178,12 +178,14 @@ def describe(
                 for g in found
             ],
         )
-    elif members:
-        _write_members(found)
     else:
         for group in found:
             if not group.members:
                 talk(f"Consumer group '{group.group_id}' has no active members.")
+        if members:
+            _write_members(found)
+            end_with(errors)
+            return
         write_rows(OFFSET_COLUMNS, [row for group in found for row in _offset_rows(group)])
     end_with(errors)
 
@@ -269,7 +271,7 @@ def _with_advice(error: OncelogError) -> OncelogError:
     return GroupNotEmptyError(f"{error.args[0]}. {LEFT_BEHIND[:-1]}")
 
 
-@groups.command()
+@groups.command(short_help="Delete groups without members.")
 @groups_argument
 @all_option
 @data_option
@@ -305,7 +307,7 @@ def delete(
     end_with([_with_advice(answer) for answer in answers.values() if answer is not None])
 
 
-@groups.command("reset-offsets")
+@groups.command("reset-offsets", short_help="Plan or move what groups have committed.")
 @groups_argument
 @all_option
 @data_option
@@ -370,8 +372,6 @@ def reset_offsets(group_ids: tuple[str, ...], data: Path, **given: Any) -> None:
     if not given["execute"]:
         with opened_to_read(data) as log:
             _reset(log.admin(), group_ids, topics, target, given)
-        if not given["export"] and not given["as_json"]:
-            talk("Nothing was committed: --execute carries this plan out.")
         return
     with opened_to_write(data, adopt=given["adopt"]) as log:
         _reset(log.admin(), group_ids, topics, target, given)
@@ -380,7 +380,10 @@ def reset_offsets(group_ids: tuple[str, ...], data: Path, **given: Any) -> None:
 def _target(given: Mapping[str, Any]) -> dict[str, Any]:
     chosen = [name for name in TARGETS if given[name] is not None and given[name] is not False]
     flags = ", ".join(f"--{name.replace('_', '-')}" for name in TARGETS)
-    if len(chosen) != 1:
+    if len(chosen) > 1:
+        given_flags = " and ".join(f"--{name.replace('_', '-')}" for name in chosen)
+        raise click.UsageError(f"{given_flags} contradict each other: give one.")
+    if not chosen:
         raise click.UsageError(f"Say where to, with one of {flags}.")
     (name,) = chosen
     if name in ("to_earliest", "to_latest", "to_current"):
@@ -437,6 +440,8 @@ def _reset(
             for (topic, partition), offset in plan.offsets.items()
         ]
         write_rows(PLAN_COLUMNS, rows)
+        if rows and not errors and not given["execute"]:
+            talk("Nothing was committed: --execute carries this plan out.")
         for name, plan in plans.items():
             if not plan.offsets and not _errors(plan):
                 talk(

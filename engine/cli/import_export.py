@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +22,7 @@ from .data import (
     opened_to_write,
 )
 from .output import Misuse, plural
+from .progress import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,25 +31,6 @@ if TYPE_CHECKING:
 
 IMPORT_ID: Final = "oncelog-import"
 FORMATS: Final = ("parquet", "arrow")
-
-
-@contextlib.contextmanager
-def _progress(what: str) -> Iterator[Callable[[int], None]]:
-    """Counts records on a terminal's stderr; elsewhere it is silent."""
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description} {task.completed:,.0f} records"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(what)
-        yield lambda count: progress.advance(task, count)
 
 
 @click.command("export", short_help="Give records to Parquet, Arrow or a Kafka directory.")
@@ -104,7 +85,7 @@ def export_records(
     chosen = form or _form_of(target)
     options = (from_offset, to_offset, isolation_level)
     count = 0
-    with opened_to_read(data) as log, _progress(f"exporting {topic}") as advance:
+    with opened_to_read(data) as log, Progress(f"exporting {topic}") as progress:
         known = log.topics().get(topic, [])
         numbers = list(partitions) or known
         if not known:
@@ -120,9 +101,9 @@ def export_records(
                         ).to_batches():
                             producer.send_arrow(topic, batch)
                             count += batch.num_rows
-                            advance(batch.num_rows)
+                            progress.advance(batch.num_rows)
         else:
-            count = _to_file(log, topic, numbers, options, target, chosen, advance)
+            count = _to_file(log, topic, numbers, options, target, chosen, progress.advance)
     _say(as_json, {"topic": topic, "target": str(target), "format": chosen, "records": count})
 
 
@@ -209,11 +190,13 @@ def import_records(
     Columns are key, value, timestamp, partition and headers; value alone is needed, and others are left out. The topic
     is made if it is not there. Records get new offsets and keep their timestamps.
     """
+    if not source.exists():
+        raise Misuse(f"There is no file or directory {click.format_filename(source)}.")
     chosen = form or ("directory" if source.is_dir() else _form_of(source))
     count = 0
     with (
         opened_to_write(data, create=True, adopt=adopt) as log,
-        _progress(f"importing {topic}") as advance,
+        Progress(f"importing {topic}") as progress,
     ):
         partitions, batches = _source(source, chosen, source_topic or topic, isolation_level)
         _ensure(log, topic, partitions)
@@ -223,7 +206,7 @@ def import_records(
                     batch = batch.drop_columns(["partition"])  # noqa: PLW2901
                 producer.send_arrow(topic, batch)
                 count += batch.num_rows
-                advance(batch.num_rows)
+                progress.advance(batch.num_rows)
     _say(as_json, {"topic": topic, "source": str(source), "format": chosen, "records": count})
 
 
@@ -240,7 +223,7 @@ def _source(path: Path, form: str, topic: str, isolation_level: str) -> tuple[in
 
         return partitions, copied()
     if not path.is_file():
-        raise Misuse(f"There is no file {click.format_filename(path)}.")
+        raise Misuse(f"{click.format_filename(path)} is a directory, not a file of {form}.")
     from .record_files import Shape, file_batches, partitions_in
 
     wanted = max(map(partitions_in, file_batches(path, form, Shape())), default=0)

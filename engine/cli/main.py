@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ..base.errors import OncelogError, Remedy
-from .output import CommandGroup, Failure, Misuse, sentence_of
+from .output import CommandGroup, Failure, Misuse, explained, sentence_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,6 +80,8 @@ class Commands(CommandGroup):
                 io.StringIO()
             )  # what is still buffered has nowhere to go: forget it quietly
             ctx.exit(EXIT_PIPE_CLOSED)
+        except click.NoSuchOption as error:
+            raise explained(error) from error
         except KeyboardInterrupt:
             ctx.exit(EXIT_INTERRUPTED)
         except OncelogError as error:

@@ -10,7 +10,7 @@ import click
 
 from ..base.errors import InvalidRequestError, OncelogError, UnknownTopicOrPartitionError
 from .data import complete_topic, data_option, json_option, opened_to_read
-from .output import CommandGroup, end_with, talk
+from .output import CommandGroup, Misuse, end_with, talk
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,7 +42,7 @@ def offsets() -> None:
     """
 
 
-@offsets.command()
+@offsets.command(short_help="Offsets of topics: the latest, the earliest, at a time.")
 @click.argument("topics", nargs=-1, metavar="[TOPIC...]", shell_complete=complete_topic)
 @data_option
 @click.option(
@@ -91,7 +91,10 @@ def get(
     from .consuming import time_of
 
     spec = NAMES.get(moment.lower())
-    wanted = time_of(moment) if spec is None else spec
+    try:
+        wanted = time_of(moment) if spec is None else spec
+    except Misuse as error:
+        raise Misuse(f"{error.message} So are latest, earliest and max-timestamp.") from error
     with opened_to_read(data) as log:
         admin = log.admin()
         keys, errors = _keys(admin, topics, partitions, internal=internal)

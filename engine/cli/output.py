@@ -8,6 +8,8 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 import click
 
+from ..base.errors import InvalidRequestError
+
 if TYPE_CHECKING:
     from ..base.errors import OncelogError
 
@@ -15,6 +17,18 @@ EXIT_SOUND: Final = 0
 EXIT_DAMAGED: Final = 1
 EXIT_MISUSE: Final = 2
 
+# Options of Kafka's tools that are something else here.
+NAMED: Final = ("--topic", "--group", "--transactional-id", "--data")
+KAFKA_OPTIONS: Final = {
+    "--topic": "Topics are named without one, as in 'oncelog consume orders'.",
+    "--group": "Groups are named without one, as in 'oncelog groups describe billing'.",
+    "--transactional-id": "Ids are named without one, as in 'oncelog transactions describe loader'.",
+    "--data": "The directory is named without one, as in 'oncelog verify data'.",
+    "--bootstrap-server": "There is no server: --data DIR names the directory.",
+    "--broker-list": "There is no server: --data DIR names the directory.",
+    "--property": "Each property has an option of its own: --help lists them.",
+    "--formatter": "--format chooses one, and the coordinators' topics get theirs by themselves.",
+}
 _ESCAPES: Final = str.maketrans({"\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "\\": "\\\\"})
 
 
@@ -52,7 +66,20 @@ class CommandGroup(click.Group):
 
 def sentence_of(error: OncelogError) -> str:
     """An error in full, with what to do about it, as one line that ends with a full stop."""
-    return f"{str(error).rstrip('.')}."
+    # The general advice to change an argument says nothing to who has just typed it.
+    text = error.args[0] if type(error) is InvalidRequestError and error.args else str(error)
+    return f"{text.rstrip('.')}."
+
+
+def explained(error: click.NoSuchOption) -> click.UsageError:
+    """An option that Kafka's tools have and this command has not, with what stands for it here."""
+    takes_names = error.ctx is not None and any(
+        isinstance(parameter, click.Argument) for parameter in error.ctx.command.params
+    )
+    hint = KAFKA_OPTIONS.get(error.option_name)
+    if hint is None or (error.option_name in NAMED and not takes_names):
+        return error
+    return click.UsageError(f"No such option {error.option_name!r}. {hint}", error.ctx)
 
 
 def end_with(errors: list[OncelogError]) -> None:

@@ -84,7 +84,7 @@ def _producer(log: Log, props: tuple[str, ...], **more: Any) -> Producer:
 # ---------------------------------------------------------------- produce
 
 
-@perf.command()
+@perf.command(short_help="Measure a producer.")
 @data_option
 @topic_option
 @click.option(
@@ -256,7 +256,7 @@ def _drive(
 # ---------------------------------------------------------------- consume
 
 
-@perf.command()
+@perf.command(short_help="Measure a consumer.")
 @data_option
 @topic_option
 @click.option(
@@ -345,7 +345,7 @@ def consume(
 # ---------------------------------------------------------------- end to end
 
 
-@perf.command("end-to-end")
+@perf.command("end-to-end", short_help="Measure from send to receipt.")
 @data_option
 @topic_option
 @click.option(
@@ -401,7 +401,7 @@ def end_to_end(
 # ---------------------------------------------------------------- transactions
 
 
-@perf.command()
+@perf.command(short_help="Measure transactions.")
 @data_option
 @topic_option
 @click.option(

@@ -25,7 +25,7 @@ def producers() -> None:
     """
 
 
-@producers.command()
+@producers.command(short_help="Describe the producers of a topic.")
 @click.argument("topic", shell_complete=complete_topic)
 @data_option
 @click.option(

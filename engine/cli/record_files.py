@@ -206,6 +206,10 @@ def _from_json(values: pa.Array, shape: Shape, name: str, before: int) -> pa.Rec
             if not isinstance(document, dict) or not {"value", "valueBase64"} & document.keys():
                 raise ValueError('no object with a "value"')
             rows.append(_row(document))
+        except json.JSONDecodeError as error:
+            raise Misuse(
+                f"{name}, line {before + number + 1}: no JSON, {error.msg.lower()} at character {error.pos + 1}."
+            ) from error
         except (ValueError, TypeError, KeyError) as error:
             raise Misuse(f"{name}, line {before + number + 1}: {error}.") from error
     columns = {

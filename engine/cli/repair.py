@@ -61,9 +61,9 @@ def repair(path: Path, *, dry_run: bool, execute: bool, lose_batches: bool, as_j
         raise Misuse(
             f"{plural(lost, 'sound batch', 'sound batches')} would be lost: --lose-batches allows it."
         )
-    if not execute:
+    needed = any(one.is_needed for one in plan)
+    if not execute or not needed:  # what is sound stays as it is, to the byte
         _tell(path, plan, "would be", as_json=as_json)
-        needed = any(one.is_needed for one in plan)
         if needed and not as_json:
             talk("Nothing was changed: --execute does it.")
         click.get_current_context().exit(EXIT_DAMAGED if needed else 0)

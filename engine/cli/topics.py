@@ -211,7 +211,7 @@ def list_(data: Path, *, internal: bool, as_json: bool) -> None:
         talk("There are no topics yet: 'oncelog topics create' makes one.")
 
 
-@topics.command()
+@topics.command(short_help="Describe topics: options, leaders, replicas, offsets.")
 @click.argument("names", nargs=-1, metavar="[TOPIC...]", shell_complete=complete_topic)
 @data_option
 @click.option("--internal", is_flag=True, help="Those that coordinators keep their state in, too.")
@@ -250,7 +250,7 @@ def describe(
     end_with(errors)
 
 
-@topics.command()
+@topics.command(short_help="Delete topics with all their records.")
 @names_argument
 @data_option
 @click.option("--if-exists", is_flag=True, help="A topic that is not there is no error.")
@@ -325,7 +325,10 @@ def elect_leaders(
             if partition in (None, found.partition)
         ]
         if topic is not None and partition is not None and not keys:
-            raise InvalidRequestError(f"topic {topic!r} has no partition {partition}")
+            count = len(admin.describe_topic(topic).partitions)
+            raise InvalidRequestError(
+                f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}"
+            )
         answers = admin.elect_leaders(keys, election_type=election_type.lower())
     rows = [
         (key.topic, str(key.partition), "ELECTION_NOT_NEEDED" if error.code == 84 else str(error))

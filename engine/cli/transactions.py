@@ -57,7 +57,7 @@ def _time(timestamp: int) -> str:
     return time_of(timestamp) if timestamp >= 0 else "-"
 
 
-@transactions.command("list")
+@transactions.command("list", short_help="List transactional ids.")
 @data_option
 @click.option(
     "--state",
@@ -122,7 +122,7 @@ def list_transactions(
     talk(plural(len(found), "transactional id") + ".")
 
 
-@transactions.command()
+@transactions.command(short_help="Describe transactional ids.")
 @click.argument("ids", nargs=-1, required=True, metavar="TRANSACTIONAL_ID...")
 @data_option
 @json_option
@@ -189,7 +189,7 @@ def _described(row: TransactionDescription, now_ms: int) -> dict[str, Any]:
     }
 
 
-@transactions.command("find-hanging")
+@transactions.command("find-hanging", short_help="Find transactions that hold readers up.")
 @data_option
 @click.option("--topic", metavar="TOPIC", shell_complete=complete_topic, help="Only of one topic.")
 @click.option("--partition", type=int, metavar="N", help="Only of one of its partitions.")
@@ -267,7 +267,7 @@ def _hanging(row: HangingTransaction) -> dict[str, Any]:
     }
 
 
-@transactions.command()
+@transactions.command(short_help="Abort a transaction that will not end.")
 @data_option
 @click.option("--topic", metavar="TOPIC", shell_complete=complete_topic, help="Where it hangs.")
 @click.option(
@@ -342,7 +342,7 @@ def _abort_at(data: Path, topic: str, partition: int, start_offset: int, *, adop
 # ---------------------------------------------------------------- the picture
 
 
-@transactions.command()
+@transactions.command(short_help="Draw the transactions of a topic.")
 @click.argument("topic", shell_complete=complete_topic)
 @data_option
 @click.option(

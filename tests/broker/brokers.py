@@ -35,6 +35,12 @@ class ManualClock:
         self.now_ms += ms
 
 
+def crashed(broker: Broker) -> None:
+    """Ends a broker as a kill would: nothing more is written, the lock is gone."""
+    broker._metadata.close()
+    broker._data.abandon()
+
+
 @contextmanager
 def opened(
     path: str | os.PathLike[str],

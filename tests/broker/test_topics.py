@@ -21,7 +21,7 @@ from oncelog.broker.broker import Broker
 from oncelog.broker.topics import ConfigChange, NewTopic
 from oncelog.segment.names import TopicPartition
 
-from .brokers import ORDERS, ManualClock, create, opened, plain, values_of
+from .brokers import ORDERS, ManualClock, crashed, create, opened, plain, values_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,18 +63,24 @@ def test_a_broker_default_shows_as_the_broker_s(tmp_path: Path) -> None:
         assert broker.describe_configs("orders")["retention.ms"] == (5000, "broker")
 
 
-def test_describe_shows_leader_replicas_and_isr_and_the_epoch_rises_with_every_opening(
+def test_describe_shows_leader_replicas_and_isr_and_the_epoch_rises_with_every_crash(
     tmp_path: Path,
 ) -> None:
-    epochs = []
-    for _ in range(3):
-        with opened(tmp_path, topics={"orders": 1}) as broker:
-            (partition,) = described(broker, "orders").partitions
-            assert partition.replicas == partition.isr == (partition.leader,)
-            epochs.append(partition.leader_epoch)
-            broker.produce(ORDERS, plain(broker, b"v"))
-            assert broker.partition(ORDERS).epochs.latest == partition.leader_epoch
-    assert epochs == [0, 1, 2]
+    """Goal: after a clean stop the leader goes on, so that its checkpoint does not grow with every opening."""
+    epochs: list[int] = []
+    for is_killed in (False, False, True, True, False, False):
+        broker = Broker(tmp_path, now_ms=ManualClock())
+        if not epochs:
+            create(broker, {"orders": 1})
+        (partition,) = described(broker, "orders").partitions
+        assert partition.replicas == partition.isr == (partition.leader,)
+        epochs.append(partition.leader_epoch)
+        broker.produce(ORDERS, plain(broker, b"v"))
+        assert broker.partition(ORDERS).epochs.latest == partition.leader_epoch
+        crashed(broker) if is_killed else broker.close()
+    assert epochs == [0, 0, 0, 1, 2, 2]
+    with opened(tmp_path) as broker:
+        assert broker.partition(ORDERS).epochs.entries == [(0, 0), (1, 3), (2, 4)]
 
 
 @pytest.mark.parametrize(

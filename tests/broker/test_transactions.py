@@ -33,6 +33,7 @@ from .brokers import (
     UNCOMMITTED,
     ManualClock,
     VerbProducer,
+    crashed,
     create,
     opened,
     plain,
@@ -313,12 +314,6 @@ def test_a_hanging_transaction_is_found_and_ended_by_hand(tmp_path: Path) -> Non
         assert broker.partition(ORDERS).last_stable_offset == 2
         (found,) = broker.describe_producers(ORDERS)
         assert found.current_txn_start_offset == -1
-
-
-def crashed(broker: Broker) -> None:
-    """Ends a broker as a kill would: nothing more is written, the lock is gone."""
-    broker._metadata.close()
-    broker._data.abandon()
 
 
 class _Crash(BaseException):

@@ -106,6 +106,14 @@ def test_a_command_that_prints_text_loads_neither_pyarrow_nor_pandas(
         (("topics", "list", "--dta", "x"), "No such option '--dta'. Did you mean '--data'?"),
         (("groups", "reset-offsets", "--to-erliest"), "Did you mean"),
         (("topics", "list"), "Missing option '--data'"),
+        (
+            ("consume", "--topic", "x"),
+            "Topics are named without one, as in 'oncelog consume orders'",
+        ),
+        (("groups", "describe", "--group", "x"), "Groups are named without one"),
+        (("topics", "list", "--bootstrap-server", "x"), "--data DIR names the directory"),
+        (("verify", "--data", "x"), "The directory is named without one"),
+        (("topics", "list", "--topic", "x"), "No such option '--topic'."),
     ],
 )
 def test_a_slip_of_the_finger_gets_a_suggestion(

@@ -232,7 +232,10 @@ def test_one_bad_partition_keeps_the_others_untouched(data: Path) -> None:
     ("words", "sentence"),
     [
         (("--topic", "a"), "Say where to, with one of --to-earliest, --to-latest"),
-        (("--topic", "a", "--to-latest", "--to-earliest"), "Say where to, with one of"),
+        (
+            ("--topic", "a", "--to-latest", "--to-earliest"),
+            "--to-earliest and --to-latest contradict each other: give one.",
+        ),
         (("--to-latest",), "Say which topics: --topic, which may be repeated, or --all-topics."),
         (("--topic", "a", "--all-topics", "--to-latest"), "Say which topics"),
         (("--topic", "a:x", "--to-latest"), "'x' is no partition; write topic:0,1,2"),

@@ -78,6 +78,15 @@ def test_a_sound_directory_needs_nothing() -> None:
     assert "6 partitions: nothing to repair" in result.stdout
 
 
+def test_what_is_sound_is_left_as_it_is_to_the_byte(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    shutil.copytree(GOLDEN / "txn-mixed" / "data", path)
+    before = fingerprint(path)
+    result = REPAIR.run(path, "--execute")
+    assert (result.exit_code, result.stdout) == (0, "6 partitions: nothing to repair\n")
+    assert fingerprint(path) == before
+
+
 def test_a_missing_transaction_index_is_made_anew(tmp_path: Path) -> None:
     path = tmp_path / "data"
     shutil.copytree(GOLDEN / "txn-mixed" / "data", path)

@@ -136,7 +136,9 @@ def test_no_election_is_needed_with_one_replica(data: Path) -> None:
         "topic   partition  answer\norders          1  ELECTION_NOT_NEEDED\n"
     )
     assert printed(*words, "--all-topic-partitions").count("ELECTION_NOT_NEEDED") == 2
-    assert "has no partition 9" in refused(*words, "--topic", "orders", "--partition", "9")
+    assert "has partitions 0 to 1, not 9" in refused(
+        *words, "--topic", "orders", "--partition", "9"
+    )
     assert "Give --all-topic-partitions, or --topic" in refused(*words)
 
 

@@ -186,7 +186,6 @@ def test_an_unknown_group_is_said_to_be_unknown(desk: Desk) -> None:
         lambda: admin.delete_consumer_group_offsets("unknown", [IN0]),
         lambda: admin.remove_members_from_consumer_group("unknown"),
         lambda: admin.remove_members_from_consumer_group("unknown", ["i"]),
-        lambda: admin.reset_offsets("unknown", to="earliest"),
     ):
         with pytest.raises(GroupIdNotFoundError, match="there is no group 'unknown'"):
             call()

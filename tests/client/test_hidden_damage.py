@@ -7,11 +7,14 @@ from a reader, who would never know.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 import oncelog
-from oncelog.partition.salvage import Damage
+
+if TYPE_CHECKING:
+    from oncelog.partition.salvage import Damage
 
 WAYS = ("columns", "views", "records", "consumer", "consumed columns")
 # Batches of the log below, and a bit of each: (batch, byte from the batch's start or end, bit).
@@ -76,7 +79,7 @@ def values(path: Path, way: str, level: str) -> list[bytes]:
             return [value for batch in read.to_batches() for value in batch["value"].to_pylist()]
     found: list[bytes] = []
     options = {"isolation_level": level, "auto_offset_reset": "earliest"}
-    with oncelog.open(path) as log, log.consumer(**options) as consumer:
+    with oncelog.open(path) as writer, writer.consumer(**options) as consumer:
         consumer.assign([("t", 0)])
         while consumer.position(("t", 0)) < 7:
             if way == "consumer":

@@ -245,7 +245,7 @@ def test_a_fenced_producer_commits_no_offsets(broker: PlannedBroker, version: in
         txn.send_offsets({ORDERS: 1}, "g")
     for _ in range(2):
         with pytest.raises((ProducerFencedError, InvalidProducerEpochError)):
-            old.send_offsets({ORDERS: 9}, "g")
+            old.send_offsets_to_transaction({ORDERS: 9}, "g")
     assert old.state is State.FATAL_ERROR
     old.close()
     found = broker.broker.offset_fetch("g", [ORDERS], require_stable=True)[ORDERS]

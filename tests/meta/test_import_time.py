@@ -39,7 +39,7 @@ LOOKING = (
     ("groups", "describe", "--all-groups"),
     ("consume", "in"),
     ("transactions", "list"),
-    ("producers", "describe", "--topic", "in"),
+    ("producers", "describe", "in"),
 )
 MODULES_MAX = 2.0  # as many as numpy brings, with it
 INSTRUCTIONS_MAX = 2.0

@@ -87,8 +87,8 @@ def count_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Offsets of a transaction are written as plain ones."""
     write = OffsetsPartition.write
 
-    def written(self: OffsetsPartition, records: Any, **_: Any) -> int:
-        return write(self, records)
+    def written(self: OffsetsPartition, keys: Any, values: Any, *_: Any, **__: Any) -> int:
+        return write(self, keys, values)
 
     monkeypatch.setattr(OffsetsPartition, "write", written)
 

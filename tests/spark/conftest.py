@@ -31,7 +31,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.local.dir", str(folder / "local"))
-        .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={folder}")
+        # Many small queries: what compiles them to run fast takes longer than they do.
+        .config("spark.sql.codegen.wholeStage", "false")
+        .config(
+            "spark.driver.extraJavaOptions",
+            f"-Dderby.system.home={folder} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        )
         .config("spark.sql.session.timeZone", "UTC")
         .getOrCreate()
     )

@@ -26,7 +26,9 @@ def test_programs_of_the_guide_run(
     output = ""
     for language, text in FENCE.findall(GUIDE.read_text()):
         if language == "py":
-            program = text.replace('"data"', repr(str(tmp_path / "data")))
+            program = text
+            for name in ("data", "checkpoint"):
+                program = program.replace(f'"{name}"', repr(str(tmp_path / name)))
             with redirect_stdout(io.StringIO()) as printed:
                 exec(compile(program, GUIDE.name, "exec"), names)  # noqa: S102
             output = printed.getvalue()

@@ -88,6 +88,13 @@ def test_an_unknown_option_is_refused_with_the_nearest_name() -> None:
         ({"startingOffsets": '{"t":{"0":5,"1":5,"2":5}}'}, "t-2 is not read"),
         ({"startingOffsets": '{"t":{"0":500,"1":5}}'}, "t-0 has offsets 0 to 123, not 500"),
         ({"endingOffsets": '{"t":{"0":5,"1":500}}'}, "t-1 has offsets 0 to 123, not 500"),
+        (
+            {
+                "startingOffsets": '{"t":{"0":0,"1":50}}',
+                "endingOffsets": '{"t":{"0":9,"1":20}}',
+            },
+            "t-1 would be read from offset 50 to 20",
+        ),
         ({"startingOffsetsByTimestamp": '{"t":{"0":1}}'}, "t-1 is missing"),
         ({"startingTimestamp": "99999999999999"}, "no record at 99999999999999 ms or later"),
         ({"subscribe": " , "}, "option subscribe: names no topic"),
@@ -181,6 +188,9 @@ def test_times_say_where_a_read_begins_and_ends(tmp_path: Path) -> None:
         offsets(tmp_path, startingTimestamp=2_500)
     latest = {"startingOffsetsByTimestampStrategy": "latest"}
     assert offsets(tmp_path, startingTimestamp=2_500, **latest) == {0: (2, 2, 1)}
+    assert offsets(tmp_path, startingTimestamp=9_000, endingTimestamp=2_000, **latest) == {}
+    with pytest.raises(ValueError, match="t-0 would be read from offset 2 to 1"):
+        offsets(tmp_path, startingOffsetsByTimestamp=each, endingTimestamp=2_000)
     first = {"startingOffsetsByTimestamp": each, "startingOffsets": "earliest"}
     assert offsets(tmp_path, **first, startingTimestamp=1_000)[0] == (0, 2, 3)  # Kafka's order
     assert offsets(tmp_path, **first)[0] == (2, 2, 1)

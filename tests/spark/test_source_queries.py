@@ -181,7 +181,7 @@ def test_a_live_log_is_followed_and_a_restart_goes_on_where_the_last_ended(
     replayed with the same rows."""
     checkpoint = tmp_path / "checkpoint"
 
-    def run() -> dict[int, list[int]]:
+    def run(starting: str = "earliest") -> dict[int, list[int]]:
         """One query over what is there now: the offsets of each of its batches."""
         found: dict[int, list[int]] = {}
 
@@ -191,10 +191,10 @@ def test_a_live_log_is_followed_and_a_restart_goes_on_where_the_last_ended(
         query = (
             spark.readStream.format("oncelog")
             .option("subscribe", "t")
-            .option("startingOffsets", "earliest")
+            .option("startingOffsets", starting)
             .load(str(tmp_path / "log"))
             .writeStream.foreachBatch(note)
-            .option("checkpointLocation", str(checkpoint))
+            .option("checkpointLocation", str(checkpoint / starting))
             .trigger(availableNow=True)
             .start()
         )
@@ -211,10 +211,13 @@ def test_a_live_log_is_followed_and_a_restart_goes_on_where_the_last_ended(
             assert run() == {0: [*range(10)]}
             producer.commit_transaction()
             assert run() == {1: [11]}
+        assert run("latest") == {0: []}
         send(log, 3)
-        (checkpoint / "commits" / "1").unlink()
-        (checkpoint / "commits" / ".1.crc").unlink(missing_ok=True)
+        for starting, batch in (("earliest", 1), ("latest", 0)):  # as if the driver had died
+            for file in (checkpoint / starting / "commits").glob(f"*{batch}*"):
+                file.unlink()
         assert run() == {1: [11], 2: [13, 14, 15]}
+        assert run("latest") == {0: [], 1: [13, 14, 15]}
 
 
 def test_data_that_retention_has_taken_ends_a_query_that_says_what_was_lost(
@@ -265,12 +268,24 @@ CLUSTER = """
     tasks = frame.selectExpr("offset", "spark_partition_id() as task")
     found = tasks.selectExpr("count(*)", "sum(offset)", "count(distinct task)")
     print("found", *found.collect()[0])
+    writer = (
+        frame.select("key", "value")
+        .write.format("oncelog")
+        .option("topic", "out")
+        .options(txnAppId="cluster", txnVersion=1)
+        .mode("append")
+    )
+    for attempt in range(2):
+        writer.save(sys.argv[1])
     spark.stop()
 """
 
 
-def test_executors_in_processes_of_their_own_read_the_same(path: Path, tmp_path: Path) -> None:
+def test_executors_in_processes_of_their_own_read_the_same_and_write_once(tmp_path: Path) -> None:
     """Goal: nothing is shared with the driver but the path. Method: a cluster of two executors, from a script."""
+    path = make_log(tmp_path / "log", partitions=2, count=40)
+    with oncelog.open(path) as log:
+        log.create_topic("out", partitions=2)
     script = tmp_path / "script.py"
     script.write_text(textwrap.dedent(CLUSTER))
     # The folder in which executors work is made in Spark's home: this test has one of its own.
@@ -299,3 +314,8 @@ def test_executors_in_processes_of_their_own_read_the_same(path: Path, tmp_path:
     count, total, tasks = map(int, words.split()[1:])
     assert (count, total) == (160, 2 * (sum(range(40)) + sum(range(82, 122))))
     assert tasks >= 4
+    with oncelog.open(path, read_only=True) as log:
+        wanted = sorted((record.key, record.value) for record in log.read("t"))
+        assert sorted((record.key, record.value) for record in log.read("out")) == wanted, (
+            done.stderr
+        )
