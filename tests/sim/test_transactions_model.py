@@ -19,8 +19,7 @@ from oncelog.broker.broker import Broker
 from oncelog.partition.partition import Appended, Partition
 from oncelog.segment.batch import encode, records, scan
 from oncelog.segment.names import TopicPartition
-from tests.broker.brokers import ManualClock, VerbProducer, create, opened, values_of
-from tests.broker.test_transactions import crashed
+from tests.broker.brokers import ManualClock, VerbProducer, crashed, create, opened, values_of
 from tests.sim.txn_model import (
     ABORTED,
     COMMITTED,

@@ -22,8 +22,7 @@ from oncelog.broker.broker import Broker
 from oncelog.broker.topics import NewTopic
 from oncelog.broker.txn_records import TransactionState
 from oncelog.partition.partition import Isolation
-from tests.broker.brokers import ManualClock, VerbProducer
-from tests.broker.test_transactions import crashed
+from tests.broker.brokers import ManualClock, VerbProducer, crashed
 from tests.sim.txn_model import (
     ABORTED,
     COMMITTED,
