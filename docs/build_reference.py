@@ -32,8 +32,10 @@ def help_of(command: click.Command, name: str, parent: click.Context | None = No
     )
     parts = [f"## {context.command_path}", f"```text\n{command.get_help(context)}\n```"]
     if isinstance(command, click.Group):
-        for child_name, child in sorted(command.commands.items()):
-            parts += help_of(child, child_name, context)
+        for child_name in command.list_commands(context):
+            child = command.get_command(context, child_name)
+            if child is not None:
+                parts += help_of(child, child_name, context)
     return parts
 
 

@@ -126,6 +126,18 @@ static void both_forms_hold_what_was_encoded(void) {
             CHECK_INT(columns->count, 0);
             CHECK_INT(decoder.next, count);
             ol_columns_release(columns);
+
+            /* What is hidden is proven as well, unless nothing is. */
+            exact[data.size - 1] ^= 1;
+            decoder = decoder_of(exact, data.size, positions, count);
+            decoder.visible = hidden;
+            columns = ol_columns_new(form);
+            CHECK_INT(ol_decode(&decoder, columns, &fault), OL_E_CRC);
+            CHECK_INT(fault.position, positions[count - 1]);
+            decoder.check_crc = false;
+            CHECK_INT(ol_decode(&decoder, columns, &fault), OL_OK);
+            CHECK_INT(decoder.next, count);
+            ol_columns_release(columns);
             free(exact);
             free(data.data);
         }

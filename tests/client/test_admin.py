@@ -80,7 +80,11 @@ def test_an_open_log_has_an_administrator(tmp_path: Path) -> None:
     with pytest.raises(ClosedError):
         admin.create_topic("late")
     with oncelog.open(tmp_path, read_only=True) as directory:
-        assert not hasattr(directory, "admin")
+        looking = directory.admin()
+        assert [topic.name for topic in looking.list_topics()] == ["payments"]
+        assert repr(looking) == f"DirectoryAdmin({str(tmp_path)!r})"
+        with pytest.raises(InvalidRequestError, match="is only read, and create_topics would"):
+            looking.create_topic("late")
 
 
 # ---------------------------------------------------------------- topics

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from oncelog.cli.main import COMMANDS
+
 from ..terminal import on_terminal
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,6 +50,15 @@ def test_the_reference_is_what_the_code_says(name: str) -> None:
     Method: build the document again; `python docs/build_reference.py` brings it up to date."""
     documents = runpy.run_path(str(ROOT / "docs/build_reference.py"))["DOCUMENTS"]
     assert (ROOT / "docs/reference" / name).read_text() == documents[name]()
+
+
+def test_the_reference_has_every_command() -> None:
+    """Goal: a command that is loaded when it is named is not forgotten.
+    Method: each that `oncelog --help` lists has its own section."""
+    text = (ROOT / "docs/reference/cli.md").read_text()
+    for name in COMMANDS:
+        assert f"\n## oncelog {name}\n" in text, name
+    assert "\n## oncelog topics create\n" in text
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
