@@ -366,9 +366,9 @@ def test_many_offsets_load_in_linear_time_at_a_fifth_of_a_bare_decode(tmp_path: 
         best = 1e9
         for _ in range(5):
             offsets = GroupOffsets(made.state, made.clock)
-            start = time.perf_counter()
+            start = time.thread_time()
             assert list(offsets.load()) == []
-            best = min(best, time.perf_counter() - start)
+            best = min(best, time.thread_time() - start)
         return best
 
     with stage(tmp_path, partition_count=1, load=False) as made:
@@ -379,10 +379,10 @@ def test_many_offsets_load_in_linear_time_at_a_fifth_of_a_bare_decode(tmp_path: 
         log = made.partition(TopicPartition(OFFSETS, 0))
         bare = 1e9
         for _ in range(5):
-            start = time.perf_counter()
+            start = time.thread_time()
             for window in log.windows(0, log.log_end_offset, Isolation.LOG_END):
                 for _ in decode(window.segment.view(), window.rows):
                     pass
-            bare = min(bare, time.perf_counter() - start)
+            bare = min(bare, time.thread_time() - start)
     assert bare / whole >= 0.2, f"bare {bare:.4f} s, load {whole:.4f} s"
     assert whole < 3.5 * half
