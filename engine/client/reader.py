@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ..partition.salvage import salvaged_columns, salvaged_windows
+from ..partition.salvage import salvaged_columns, salvaged_records, salvaged_windows
 from ..segment.batch import DECODE_BYTES, decode, records
 from ..segment.names import LOG
 
@@ -110,6 +110,12 @@ class Read:
     def __iter__(self) -> Iterator[Record]:
         for partition, window in self._windows():
             start, end = self._range(partition)
+            topic, number = partition.key
+            if self._on_damage is not None:
+                yield from salvaged_records(
+                    window, start, end, self._on_damage, topic=topic, partition=number
+                )
+                continue
             yield from records(
                 window.segment.view(),
                 window.rows,
@@ -117,8 +123,8 @@ class Read:
                 start_offset=start,
                 end_offset=end,
                 file=window.segment.path(LOG),
-                topic=partition.key.topic,
-                partition=partition.key.partition,
+                topic=topic,
+                partition=number,
             )
 
     @property

@@ -6,14 +6,14 @@ reading goes on at the next batch that the offset index names and the log bears 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
 from .._native.abort_filter import visible_batches
 from ..base.errors import BatchError, CorruptRecordError
 from ..base.rows import ABORTED_DTYPE
-from ..segment.batch import DECODE_BYTES, decode
+from ..segment.batch import DECODE_BYTES, decode, records
 from ..segment.names import LOG
 from ..segment.segment import next_offset_of
 from .reading import Isolation, Window
@@ -24,8 +24,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .._native.batch import RecordColumns
+    from .._native.records import Record
     from ..segment.segment import Segment
     from .reading import PartitionReader
+
+Item = TypeVar("Item")
 
 
 class Damage(NamedTuple):
@@ -138,30 +141,74 @@ def salvaged_columns(
     bytes_max: int = DECODE_BYTES,
 ) -> Iterator[RecordColumns]:
     """The decoded batches of a window that are sound."""
-    file, view = window.segment.path(LOG), window.segment.view()
-    rows, visible, done = window.rows, window.visible, -1
+
+    def attempt(
+        rows: NDArray[np.void], visible: NDArray[np.bool_] | None, start: int
+    ) -> Iterator[RecordColumns]:
+        return decode(
+            window.segment.view(),
+            rows,
+            visible=visible,
+            start_offset=start,
+            end_offset=end,
+            views=views,
+            bytes_max=bytes_max,
+            file=window.segment.path(LOG),
+        )
+
+    return _around(window, start, on_damage, attempt, lambda columns: int(columns.offsets[-1]))
+
+
+def salvaged_records(
+    window: Window,
+    start: int,
+    end: int,
+    on_damage: Callable[[Damage], None],
+    *,
+    topic: str,
+    partition: int,
+) -> Iterator[Record]:
+    """The records of a window whose batches are sound."""
+
+    def attempt(
+        rows: NDArray[np.void], visible: NDArray[np.bool_] | None, start: int
+    ) -> Iterator[Record]:
+        return records(
+            window.segment.view(),
+            rows,
+            visible=visible,
+            start_offset=start,
+            end_offset=end,
+            file=window.segment.path(LOG),
+            topic=topic,
+            partition=partition,
+        )
+
+    return _around(window, start, on_damage, attempt, lambda record: record.offset)
+
+
+def _around(
+    window: Window,
+    start: int,
+    on_damage: Callable[[Damage], None],
+    attempt: Callable[[NDArray[np.void], NDArray[np.bool_] | None, int], Iterator[Item]],
+    last_offset: Callable[[Item], int],
+) -> Iterator[Item]:
+    """What attempts to read a window give, each without the bad batch that ended the one before."""
+    rows, visible = window.rows, window.visible
     while len(rows):
-        stop = len(rows)
         try:
-            for columns in decode(
-                view,
-                rows,
-                visible=visible,
-                start_offset=max(start, done + 1),
-                end_offset=end,
-                views=views,
-                bytes_max=bytes_max,
-                file=file,
-            ):
-                yield columns
-                done = int(columns.offsets[-1])
+            for item in attempt(rows, visible, start):
+                yield item
+                start = max(start, last_offset(item) + 1)
             return
         except BatchError as error:
             bad = int(np.searchsorted(rows["position"], error.position))
-            if bad >= stop or int(rows["position"][bad]) != error.position:
+            if bad >= len(rows) or int(rows["position"][bad]) != error.position:
                 raise
-            on_damage(Damage(file, error.position, int(rows["size"][bad]), error.what))
+            size = int(rows["size"][bad])
+            on_damage(Damage(window.segment.path(LOG), error.position, size, error.what))
         # What lies before the bad batch and was not given out yet, and then what lies behind it.
-        keep = np.arange(stop) != bad
+        keep = np.arange(len(rows)) != bad
         rows = rows[keep]
         visible = None if visible is None else visible[keep]

@@ -123,5 +123,7 @@ def test_a_read_around_damage_counts_it_and_shows_all_else(
     with oncelog.open(path, read_only=True) as log:
         read = log.read("t", isolation_level=level, on_damage=told.append)
         found = [value for batch in read.to_batches() for value in batch["value"].to_pylist()]
-    assert [(each.file, each.position, each.size) for each in told] == [(file, position, size)]
+        assert [(each.file, each.position, each.size) for each in told] == [(file, position, size)]
+        assert [record.value for record in read] == found
+    assert told[1:] == told[:1], "each pass tells it again"
     assert found == [value for value in whole if value != lost.get(flipped)]
