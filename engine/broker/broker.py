@@ -108,6 +108,7 @@ class Broker(TransactionVerbs, GroupVerbs, ConfigVerbs, TopicVerbs):
         config: Mapping[str, object] | None = None,
         durability: str = "os",
         adopt: bool = False,
+        keeps_epoch: bool = False,
     ) -> None:
         if durability not in ("os", "fsync"):
             raise InvalidConfigError(f"durability is 'os' or 'fsync', not {durability!r}")
@@ -131,14 +132,14 @@ class Broker(TransactionVerbs, GroupVerbs, ConfigVerbs, TopicVerbs):
             path, self._disk, now_ms=now_ms, options_of=lambda key: self._options_of(key.topic)
         )
         try:
-            self._start(config or {})
+            self._start(config or {}, keeps_epoch=keeps_epoch)
         except BaseException:
             self._data.abandon()
             raise
 
     # ------------------------------------------------------------ opening and closing
 
-    def _start(self, given: Collection[str]) -> None:
+    def _start(self, given: Collection[str], *, keeps_epoch: bool) -> None:
         # What only a broker that runs needs is not loaded by one that is only looked at (observed.py).
         from ..partition.compaction import Compactor
         from .housekeeping import Housekeeping
@@ -149,7 +150,7 @@ class Broker(TransactionVerbs, GroupVerbs, ConfigVerbs, TopicVerbs):
             self._adopt()
         self._topics = Topics(self._metadata)
         self._load_altered()
-        self._lead(goes_on=self._data.is_clean and not is_foreign)
+        self._lead(goes_on=keeps_epoch and self._data.is_clean and not is_foreign)
         complete_identity(self._data.path, self._disk, self.node_id, self.now_ms())
         self.compactor = Compactor(self._data.path, self._disk, cleaner_options(self.config))
         self._complete_topics()
@@ -157,11 +158,11 @@ class Broker(TransactionVerbs, GroupVerbs, ConfigVerbs, TopicVerbs):
         self.housekeeping = Housekeeping(self)
 
     def _lead(self, *, goes_on: bool) -> None:
-        """Begins a new leader epoch, unless this one goes on where a clean stop has ended it.
+        """Begins a new leader epoch, or goes on with the one that a clean stop has ended.
 
-        An epoch tells readers apart what two leaders wrote at one offset. After a clean stop nothing that anybody read
-        can be gone, and whoever opens a log for each small write would add a line for each to every partition's
-        ``leader-epoch-checkpoint``, which is written whole.
+        Whoever opens a log for each small write would add a line for each to every partition's
+        ``leader-epoch-checkpoint``, which is written whole. An epoch tells apart what two leaders wrote at one offset,
+        and after a clean stop nothing that anybody read can be gone.
         """
         self.leader_epoch: int = self._metadata.facts.get("leader_epoch", -1)
         if self.leader_epoch < 0 or not goes_on:

@@ -47,9 +47,16 @@ class Log:
         config: Mapping[str, object] | None = None,
         clock: Callable[[], int] = now_ms,
         _disk: Disk | None = None,
+        _keeps_epoch: bool = False,
     ) -> None:
         self.broker = Broker(
-            path, disk=_disk, now_ms=clock, config=config, durability=durability, adopt=adopt
+            path,
+            disk=_disk,
+            now_ms=clock,
+            config=config,
+            durability=durability,
+            adopt=adopt,
+            keeps_epoch=_keeps_epoch,
         )
         self._given: weakref.WeakSet[Producer | Consumer] = weakref.WeakSet()
         self._stopping = threading.Event()

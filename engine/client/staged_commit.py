@@ -60,7 +60,7 @@ def open_log(path: str, *, durability: str = "os", timeout_ms: int = 0) -> Log:
     deadline = clock.monotonic_s() + timeout_ms / 1000
     while True:
         try:
-            return Log(path, durability=durability)
+            return Log(path, durability=durability, _keeps_epoch=True)
         except DirectoryLockedError:
             if clock.monotonic_s() >= deadline:
                 raise

@@ -30,7 +30,6 @@ from .brokers import (
     UNCOMMITTED,
     ManualClock,
     VerbProducer,
-    crashed,
     opened,
     plain,
     values_of,
@@ -73,7 +72,6 @@ def test_a_fetch_outside_of_the_log_names_its_bounds(tmp_path: Path, offset: int
 def test_a_caller_with_another_leader_epoch_is_told_so(tmp_path: Path) -> None:
     with opened(tmp_path, topics={"orders": 1}):
         pass
-    crashed(Broker(tmp_path, now_ms=ManualClock()))  # after a clean stop the same leader goes on
     with opened(tmp_path) as broker:
         broker.fetch(ORDERS, 0, leader_epoch=1)
         with pytest.raises(FencedLeaderEpochError):
