@@ -19,7 +19,7 @@ import json
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
-from ..base.disk import exists, read_at, read_file
+from ..base.disk import exists, forks, read_at, read_file
 from ..base.errors import ClosedError, CorruptFileError, KafkaStorageError
 from ..segment.batch import HEADER_BYTES, encode, records, scan_prefix
 
@@ -41,6 +41,7 @@ class MetadataLog:
         self.path = f"{directory}/{METADATA_FILE}"
         self._disk = disk
         self._now_ms = now_ms
+        self._born = forks()
         self._lock = threading.Lock()
         self._descriptor = -1
         self._failure: BaseException | None = None
@@ -87,6 +88,8 @@ class MetadataLog:
         with self._lock:
             if self._descriptor < 0:
                 raise ClosedError(f"{self.path} is closed")
+            if self._born != forks():  # the end of the file is the parent's to move
+                raise ClosedError(f"{self.path} was opened before this process was forked off")
             if self._failure is not None:
                 raise KafkaStorageError(f"{self.path} is offline after: {self._failure}")
             try:
