@@ -236,7 +236,6 @@ def partition_with_open(path: str) -> int:
 
 
 def main() -> None:
-    logging.getLogger("oncelog").setLevel(logging.CRITICAL)  # what goes wrong here is meant to
     shutil.rmtree(HOME, ignore_errors=True)
     HOME.mkdir(parents=True)
     path = str(HOME / "bank")
@@ -310,4 +309,5 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["tellers"]:
         tellers(sys.argv[2])
     else:
+        logging.getLogger("oncelog").setLevel(logging.CRITICAL)  # what goes wrong is meant to
         main()
