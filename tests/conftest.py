@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 from hypothesis import settings
@@ -14,6 +15,10 @@ settings.register_profile("ci", deadline=None, max_examples=20, derandomize=True
 # For a night: make test PYTEST_ARGS="--hypothesis-profile=long"
 settings.register_profile("long", deadline=None, max_examples=2000, print_blob=True)
 settings.load_profile("oncelog")
+
+# A shell starts what it runs in the background with Ctrl-C ignored, and children inherit that. Tests that interrupt
+# a child mean it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

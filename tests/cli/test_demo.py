@@ -55,7 +55,7 @@ def test_the_bank_balances_through_a_kill(
     assert any(row[:2] == ["consumer,", "read_committed"] and row[-1] == "0.00" for row in rows)
     assert any(row[:2] == ["consumer,", "read_uncommitted"] and row[-1] != "0.00" for row in rows)
     assert "The zombie is told: ProducerFencedError" in output.out
-    assert ["teller-3", "1002", "Ongoing"] in rows
+    assert any(row[:1] == ["teller-3"] and row[-1] == "Ongoing" for row in rows)
     assert "Without Spark: not in this test" in output.out
     assert "last stable offset ▼" in output.out
     assert (tmp_path / "demo" / "accounts.html").exists()

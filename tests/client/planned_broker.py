@@ -29,6 +29,9 @@ class PlannedBroker:
         """The next calls raise these errors (None: one that succeeds); ``lost``: after they were carried out."""
         self._plans[verb].extend((error, lost) for error in errors)
 
+    def has_plans(self, verb: str) -> bool:
+        return bool(self._plans[verb])
+
     def provide(self, verb: str, function: Callable[..., Any]) -> None:
         """Answers a verb in the broker's place."""
         self._provided[verb] = function
