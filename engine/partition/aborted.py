@@ -2,11 +2,16 @@
 
 An entry is checked against the log before its first use: its marker must be there, and its first offset must start
 a transactional batch of its producer. Where that does not hold, the segment's index is made anew: the log wins.
+
+A marker lies in the segment that was being written when its transaction was aborted, however far behind the data. So
+all later segments would have to be asked, at every read; what is remembered of the sealed ones is the lowest offset at
+which any of their aborted transactions began, and a read ends its search where that lies above its own end.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import threading
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -18,12 +23,14 @@ from .admission import TRANSACTIONAL
 from .producer_state import ABORT, ProducerState
 
 if TYPE_CHECKING:
-    import threading
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
     from ..log.log import Log
     from ..segment.segment import Segment
+
+NEVER: Final = 2**63 - 1  # where nothing was aborted, nothing began
 
 
 class AbortedTransactions:
@@ -34,9 +41,14 @@ class AbortedTransactions:
         self._lock = lock
         self._checked: dict[int, set[int]] = {}  # entries that the log bears out, by segment
         self._rebuilt: set[int] = set()  # segments whose index was made from the log just now
+        # Of a list of segments: where the first aborted transaction of its last 0, 1, 2, ... sealed ones began. The
+        # lock is for who fills it or throws it away; it is replaced whole, so that readers need none.
+        self._first_of_last: tuple[tuple[Segment, ...], list[int]] = ((), [])
+        self._filling = threading.Lock()
 
     def forget(self, *, from_offset: int = 0) -> None:
         """Segments from an offset on have changed."""
+        self._forget_firsts()
         for known in [base for base in self._checked if base >= from_offset]:
             del self._checked[known]
         self._rebuilt = {base for base in self._rebuilt if base < from_offset}
@@ -50,7 +62,9 @@ class AbortedTransactions:
         is compacted, the indexes of its new segments do not speak of what was removed from the old.
         """
         parts = []
-        for segment in segments or self._log.from_offset(fetch_offset):
+        for segment in self._worth_asking(
+            segments or self._log.from_offset(fetch_offset), upper_bound
+        ):
             found, is_complete = self._of_segment(segment, fetch_offset, upper_bound)
             if len(found):
                 parts.append(found)
@@ -59,6 +73,38 @@ class AbortedTransactions:
         if len(parts) == 1:
             return parts[0]
         return np.concatenate(parts) if parts else np.empty(0, ABORTED_DTYPE)
+
+    def _worth_asking(self, segments: tuple[Segment, ...], upper_bound: int) -> Iterator[Segment]:
+        """The first of the segments, those behind it that may hold markers of what began below a bound, and the last,
+        which may be growing."""
+        firsts = self._firsts(segments) if len(segments) > 2 else None
+        last = len(segments) - 1
+        for number, segment in enumerate(segments):
+            if firsts is not None and 0 < number < last and firsts[last - number] >= upper_bound:
+                yield segments[last]
+                return
+            yield segment
+
+    def _firsts(self, segments: tuple[Segment, ...]) -> list[int] | None:
+        """At ``n``: where the first aborted transaction of the last ``n`` sealed segments began. None for segments that
+        have been replaced since the reader took them: the log's own do not speak for them."""
+        current = self._log.segments
+        if segments != current[-len(segments) :]:
+            return None
+        known, firsts = self._first_of_last
+        if known is current and len(firsts) >= len(segments):
+            return firsts
+        with self._filling:
+            known, firsts = self._first_of_last
+            firsts = list(firsts) if known is current else [NEVER]
+            while len(firsts) < len(segments):
+                firsts.append(min(firsts[-1], _first_of(current[-1 - len(firsts)])))
+            self._first_of_last = current, firsts
+        return firsts
+
+    def _forget_firsts(self) -> None:
+        with self._filling:
+            self._first_of_last = (), []
 
     def missing(self, segment: Segment, rows: NDArray[np.void], aborted: NDArray[np.void]) -> bool:
         """Whether batches of a segment hold an ABORT marker that no entry stands for, and the index is to blame.
@@ -137,7 +183,17 @@ class AbortedTransactions:
                     segment.txn_index.rewrite(segment.disk, np.concatenate(parts))
                 except OSError as error:
                     raise KafkaStorageError(f"{segment.txn_index.path}: {error}") from error
+            self._forget_firsts()
             self._rebuilt.add(segment.base_offset)
+
+
+def _first_of(segment: Segment) -> int:
+    """Where the first of the transactions began that a segment's index knows of."""
+    try:
+        index = segment.txn_index.index
+    except CorruptRecordError:
+        return 0  # to be asked, and made anew, whatever is looked for
+    return int(index.entries()["first_offset"].min()) if len(index) else NEVER
 
 
 def _batch_at(segment: Segment, offset: int, *, check_crc: bool = False) -> np.void | None:
