@@ -185,6 +185,7 @@ def restamp(buffer, Py_ssize_t position=0, *, base_offset=None, partition_leader
 cdef class EncodedBatches:
     """Whole record batches, one after another: a writable buffer of its own memory."""
     cdef ol_bytes _bytes
+    cdef Py_ssize_t _exports
     cdef readonly int64_t batch_count
     cdef readonly int64_t record_count
 
@@ -199,6 +200,21 @@ cdef class EncodedBatches:
 
     def __getbuffer__(self, Py_buffer *view, int flags):
         PyBuffer_FillInfo(view, self, self._bytes.data, <Py_ssize_t>self._bytes.size, 0, flags)
+        self._exports += 1
+
+    def __releasebuffer__(self, Py_buffer *view):
+        self._exports -= 1
+
+    cdef int _give(self, ol_bytes *taker) except -1:
+        """Hands its memory over, and is empty then."""
+        if self._exports:
+            raise BufferError("batches that somebody looks at cannot be reused")
+        taker[0] = self._bytes
+        taker.size = 0
+        memset(&self._bytes, 0, sizeof(ol_bytes))
+        self._bytes.data = <uint8_t *>malloc(1)  # an empty buffer still has an address
+        self.batch_count = self.record_count = 0
+        return 0
 
     def __repr__(self):
         return f"EncodedBatches(batches={self.batch_count}, records={self.record_count}, bytes={self._bytes.size})"
@@ -216,7 +232,8 @@ ctypedef struct _Block:
 cdef class Encoder:
     """Builds record batches from Arrow data or Python sequences; splits them by size.
 
-    Not for two threads at once: the GIL is released while it works, so a second caller is refused.
+    ``reuse`` are batches that nobody needs any more: the new ones are built in their memory, which the kernel need not
+    clear and map again. Not for two threads at once: the GIL is released while it works, so a second caller is refused.
     """
     cdef ol_encoder _state
     cdef object _compress
@@ -230,7 +247,8 @@ cdef class Encoder:
     def __cinit__(self, *, int64_t base_offset=0, int32_t partition_leader_epoch=-1, int16_t attributes=0,
                   int64_t producer_id=-1, int16_t producer_epoch=-1, int32_t base_sequence=-1,
                   int64_t timestamp_ms=-1, int64_t batch_bytes=0x7FFFFFFF, bint one_batch=False,
-                  base_timestamp=None, max_timestamp=None, last_offset_delta=None, compress=None):
+                  base_timestamp=None, max_timestamp=None, last_offset_delta=None, compress=None,
+                  EncodedBatches reuse=None):
         ol_encoder_init(&self._state)
         if base_offset < 0 or base_offset > INT64_MAX >> 1:
             raise ValueError(f"base offset {base_offset} is out of range")
@@ -267,6 +285,8 @@ cdef class Encoder:
         self._block = <_Block *>malloc(sizeof(_Block))
         if self._block is NULL:
             raise MemoryError()
+        if reuse is not None:
+            reuse._give(&self._state.out)
 
     def __dealloc__(self):
         ol_encoder_free(&self._state)
@@ -418,6 +438,69 @@ cdef class Encoder:
             self._block.header_ends[index] = used
         return 0
 
+    def add_chosen(self, data, const int64_t[::1] rows not None):
+        """Adds some rows of anything with ``__arrow_c_array__``, in the order of their numbers in ``rows``.
+
+        They are read where they lie, and never gathered in columns of their own. Columns by name: ``value`` and
+        ``key``; with timestamps or headers it is refused.
+        """
+        cdef ArrowArray *array
+        cdef ol_arrow_records records
+        schema_capsule, array_capsule = data.__arrow_c_array__()
+        array = <ArrowArray *>PyCapsule_GetPointer(array_capsule, "arrow_array")
+        _bind(&records, <ArrowSchema *>PyCapsule_GetPointer(schema_capsule, "arrow_schema"), array)
+        if records.has_timestamp or records.has_headers:
+            raise TypeError("rows with timestamps or headers cannot be chosen by number: take them first")
+        self._enter()
+        try:
+            self._add_chosen(&records, rows)
+        finally:
+            self._busy = False
+
+    cdef int _add_chosen(self, ol_arrow_records *records, const int64_t[::1] rows) except -1:
+        cdef ol_block block
+        cdef int64_t start = 0, count, index, row, total = rows.shape[0]
+        cdef ol_status status = OL_OK
+        if not total:
+            return 0
+        self._reserve_rows(records, total)
+        while start < total:
+            count = min(total - start, <int64_t>BLOCK)
+            memset(&block, 0, sizeof(block))
+            block.count = count
+            block.values = self._block.values
+            if records.has_key:
+                block.keys = self._block.keys
+            with nogil:
+                for index in range(count):
+                    row = rows[start + index]
+                    if row < 0 or row >= records.length:
+                        status = OL_E_RECORD
+                        break
+                    status = ol_column_slices(&records.value, row, 1, &self._block.values[index])
+                    if status == OL_OK and records.has_key:
+                        status = ol_column_slices(&records.key, row, 1, &self._block.keys[index])
+                    if status != OL_OK:
+                        break
+            if status == OL_E_RECORD:
+                raise IndexError(f"row {row} was chosen of {records.length}")
+            if status != OL_OK:
+                raise ValueError("the Arrow offsets do not rise")
+            self._put(&block, start)
+            start += count
+        return 0
+
+    cdef int _reserve_rows(self, ol_arrow_records *records, int64_t rows) except -1:
+        """Data, about two dozen bytes a record, and a header for every full batch, so that growth is rare."""
+        cdef int64_t count = ol_column_bytes_hint(&records.key) + ol_column_bytes_hint(&records.value)
+        if rows < records.length:
+            count = <int64_t>(<double>count * rows / records.length)
+        count += 24 * rows
+        count += (count // self._state.batch_bytes_max + 1) * OL_HEADER_BYTES
+        if ol_bytes_reserve(&self._state.out, <size_t>count) != OL_OK:
+            raise MemoryError()
+        return 0
+
     def add_arrow(self, data, offsets=None):
         """Adds the rows of anything with ``__arrow_c_array__`` or ``__arrow_c_stream__``.
 
@@ -466,20 +549,13 @@ cdef class Encoder:
 
     cdef int _add_array(self, ArrowSchema *schema, ArrowArray *array, int64_t[::1] offsets, int64_t first) except -1:
         cdef ol_arrow_records records
-        cdef ol_fault fault
         cdef ol_block block
-        cdef const char *column = NULL
         cdef int64_t start = 0, count, header_first = 0, header_items = 0
         cdef ol_status status
-        if ol_arrow_bind(&records, schema, array, &column, &fault) != OL_OK:
-            raise TypeError(f"column {column.decode()!r}: {fault.what.decode()}" if column[0] else fault.what.decode())
+        _bind(&records, schema, array)
         if offsets is not None and offsets.shape[0] < first + records.length:
             raise ValueError(f"{first + records.length} rows but {offsets.shape[0]} offsets")
-        # Data, about two dozen bytes a record, and a header for every full batch, so that growth is rare.
-        count = ol_column_bytes_hint(&records.key) + ol_column_bytes_hint(&records.value) + 24 * records.length
-        count += (count // self._state.batch_bytes_max + 1) * OL_HEADER_BYTES
-        if ol_bytes_reserve(&self._state.out, <size_t>count) != OL_OK:
-            raise MemoryError()
+        self._reserve_rows(&records, records.length)
         while start < records.length:
             count = min(records.length - start, <int64_t>BLOCK)
             memset(&block, 0, sizeof(block))
@@ -541,6 +617,14 @@ cdef class Encoder:
         if result._bytes.data is NULL:
             result._bytes.data = <uint8_t *>malloc(1)  # an empty buffer still has an address
         return result
+
+
+cdef int _bind(ol_arrow_records *records, ArrowSchema *schema, ArrowArray *array) except -1:
+    cdef ol_fault fault
+    cdef const char *column = NULL
+    if ol_arrow_bind(records, schema, array, &column, &fault) != OL_OK:
+        raise TypeError(f"column {column.decode()!r}: {fault.what.decode()}" if column[0] else fault.what.decode())
+    return 0
 
 
 cdef inline int _slice_of(object item, ol_slice *out, list kept, str what) except -1:

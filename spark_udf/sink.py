@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import socket
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark import TaskContext
@@ -178,13 +179,18 @@ def _commit(
         raise errors.StagingError(
             f"{len(messages) - len(files)} of {len(messages)} tasks did not say what they staged"
         )
-    with staging.open_log(
-        settings.path, durability=settings.durability, timeout_ms=settings.lock_timeout_ms
-    ) as log:
+    with (
+        ThreadPoolExecutor(1, "oncelog-sweep") as aside,
+        staging.open_log(
+            settings.path, durability=settings.durability, timeout_ms=settings.lock_timeout_ms
+        ) as log,
+    ):
         done = staging.commit_staged(log, files, token)
+        # Nobody needs the files any more; the kernel lets go of them while the log is written to the device.
+        swept = aside.submit(_sweep, settings, messages, token)
+    swept.result()
     if done.is_repeated and token is not None:
         logger.info("batch %d of %s is in the log already", token.batch, token.application)
-    _sweep(settings, messages, token)
 
 
 def _abort(

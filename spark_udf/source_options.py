@@ -134,6 +134,7 @@ TABLE: Final[Mapping[str, Option]] = {
     "includeHeaders": Option(boolean, False),
     "includeProducer": Option(boolean, False),
     "mode": Option(one_of("failfast", "permissive"), "failfast"),
+    "badRecordsPath": Option(text),
 }
 
 
@@ -159,6 +160,7 @@ class SourceOptions:
     has_headers: bool
     has_producer: bool
     is_permissive: bool
+    bad_records_path: str | None
 
     @classmethod
     def read(cls, given: Mapping[str, str]) -> SourceOptions:
@@ -179,8 +181,13 @@ class SourceOptions:
             raise ValueError(
                 f"minOffsetsPerTrigger, {least}, is above maxOffsetsPerTrigger, {most}"
             )
+        bad = values["badRecordsPath"]
+        if bad is not None and values["mode"] != "permissive":
+            raise ValueError(
+                "option badRecordsPath is for what mode permissive leaves out: say mode as well"
+            )
         return cls(
-            path=_absolute(values["path"]),
+            path=_absolute("path", values["path"]),
             subscribe=values["subscribe"],
             pattern=values["subscribePattern"],
             assign=values["assign"],
@@ -198,6 +205,7 @@ class SourceOptions:
             has_headers=values["includeHeaders"],
             has_producer=values["includeProducer"],
             is_permissive=values["mode"] == "permissive",
+            bad_records_path=None if bad is None else _absolute("badRecordsPath", bad),
         )
 
     def check_batch(self) -> None:
@@ -227,12 +235,12 @@ class SourceOptions:
             raise ValueError(f"{self.ending.option}: a streaming query has no end")
 
 
-def _absolute(path: str) -> str:
+def _absolute(option: str, path: str) -> str:
     """A path that means the same wherever a task runs."""
     scheme = re.match(r"(\w+):", path)
     if scheme and scheme[1].lower() != "file":
         raise ValueError(
-            f"option path: {path} is not a path of a file system: mount it, so that driver and executors see "
+            f"option {option}: {path} is not a path of a file system: mount it, so that driver and executors see "
             "it as a directory"
         )
     local = re.sub(r"^file:(//)?(?=/)", "", path) if scheme else path

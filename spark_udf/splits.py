@@ -13,6 +13,7 @@ from pyspark.sql.datasource import InputPartition
 import oncelog
 from oncelog import errors
 
+from .bad_records import note_bad_records
 from .columns import Columns
 from .offsets import lost, name_of
 
@@ -84,6 +85,12 @@ class _Task:
         self._skipped: list[Damage] = []
 
     def batches(self) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from self._batches()
+        finally:  # also where Spark has seen enough, or the rest cannot be read
+            self._report()
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
         while self._start < self._split.end:
             with open_log(self._options.path) as log:
                 try:
@@ -94,13 +101,20 @@ class _Task:
                     first = log.bounds(*self._key)[0]
                     if self._options.fails_on_data_loss or first <= self._start:
                         raise
-        if self._skipped:
-            logger.warning(
-                "%s: %s damaged places of %s bytes in all were left out, as mode is permissive",
-                name_of(self._key),
-                len(self._skipped),
-                sum(damage.size for damage in self._skipped),
-            )
+
+    def _report(self) -> None:
+        """Says what was left out, where a person will look for it."""
+        if not self._skipped:
+            return
+        logger.warning(
+            "%s: %s damaged places of %s bytes in all were left out, as mode is permissive",
+            name_of(self._key),
+            len(self._skipped),
+            sum(damage.size for damage in self._skipped),
+        )
+        if self._options.bad_records_path is not None:
+            span = self._split.start, self._split.end
+            note_bad_records(self._options.bad_records_path, self._key, span, self._skipped)
 
     def _read(self, log: LogDirectory) -> Iterator[pa.RecordBatch]:
         options, split = self._options, self._split

@@ -175,9 +175,8 @@ def split(
         yield first, batch
         return
     names = [name for name in _RECORD_COLUMNS if name in batch.schema.names]
-    # Sorting of 16-bit numbers counts instead of comparing.
-    small = partitions.astype(np.uint16) if int(partitions.max()) < 1 << 16 else partitions
-    rows = batch.select(names).take(np.argsort(small, kind="stable"))
+    order = _in_order(partitions)
+    rows = batch.select(names).take(order)
     start = 0
     for partition, count in enumerate(np.bincount(partitions).tolist()):
         if count:
@@ -185,9 +184,36 @@ def split(
         start += count
 
 
+def _in_order(partitions: NDArray[np.int32]) -> NDArray[np.int64]:
+    """The numbers of rows, partition by partition."""
+    # Sorting of 16-bit numbers counts instead of comparing.
+    small = partitions.astype(np.uint16) if int(partitions.max()) < 1 << 16 else partitions
+    return np.argsort(small, kind="stable")
+
+
+def chosen(partitions: NDArray[np.int32]) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """The numbers of the rows of each partition, in their order."""
+    order = _in_order(partitions)
+    start = 0
+    for partition, count in enumerate(np.bincount(partitions).tolist()):
+        if count:
+            yield partition, order[start : start + count]
+        start += count
+
+
+def is_plain(batch: pa.RecordBatch) -> bool:
+    """Whether rows have keys and values alone, so that an encoder may choose among them by number."""
+    return not {"timestamp", "headers"}.intersection(batch.schema.names)
+
+
 def pieces(batch: pa.RecordBatch, bytes_max: int) -> Iterator[pa.RecordBatch]:
     """The rows in slices of about ``bytes_max`` bytes of encoded records each."""
-    per_row = batch.nbytes / max(batch.num_rows, 1) + _ROW_BYTES
-    count = max(int(bytes_max / per_row), 1)
+    count = rows_within(batch, bytes_max)
     for start in range(0, batch.num_rows, count):
         yield batch.slice(start, count)
+
+
+def rows_within(batch: pa.RecordBatch, bytes_max: int) -> int:
+    """How many rows make about so many bytes of encoded records; one at least."""
+    per_row = batch.nbytes / max(batch.num_rows, 1) + _ROW_BYTES
+    return max(int(bytes_max / per_row), 1)

@@ -63,10 +63,12 @@ MAGIC: Final = b"OLST"
 VERSION: Final = 1
 ENDING: Final = ".staged"
 # What is encoded before it is written: large enough that nearly all batches in it are full.
-EXTENT_BYTES: Final = 4 << 20
+EXTENT_BYTES: Final = 2 << 20
 # What one task holds in memory for all partitions together; the fullest are written first.
 BUFFER_BYTES: Final = 64 << 20
 PIECE_BYTES: Final = 1 << 20
+# Extents whose memory is used again. The kernel takes longer to clear new pages than we take to fill them.
+SPARES_MAX: Final = BUFFER_BYTES // EXTENT_BYTES
 BATCH_BYTES_MIN: Final = 128
 ANY_PARTITION: Final = -(
     2**40
@@ -165,11 +167,15 @@ class StagingWriter:
         self._disk = disk.Disk()
         self._targets: dict[tuple[str, int], _Target] = {}
         self._held_bytes = 0
+        self._spares: list[EncodedBatches] = []  # written, and good for their memory
         self._extents: list[Extent] = []
         self._end = 0
         self._sticky = random.randrange(1 << 16)  # noqa: S311
         self._descriptor = self._disk.open(path)
-        self._disk.truncate(self._descriptor, 0)
+        # Not without need: ext4 takes a file that was cut to nothing for one that is being replaced, and writes all of
+        # it to the device when it is closed.
+        if disk.file_size(self._descriptor):
+            self._disk.truncate(self._descriptor, 0)
 
     def __enter__(self) -> StagingWriter:
         return self
@@ -209,10 +215,16 @@ class StagingWriter:
             layout = self._layout(topic)
             if layout.needs_keys and arrow.lacks_keys(some):
                 raise InvalidRecordError(f"a row for {topic}, which is compacted, has no key")
-            for partition, part in arrow.split(some, self._partitions_of(topic, layout, some)):
-                target = self._targets.get((topic, partition)) or self._open(topic, partition)
+            partitions = self._partitions_of(topic, layout, some)
+            if arrow.is_plain(some) and (partitions != partitions[0]).any():
+                count = arrow.rows_within(some, PIECE_BYTES)
+                for partition, numbers in arrow.chosen(partitions):
+                    for start in range(0, len(numbers), count):
+                        self._encode(topic, partition, some, numbers[start : start + count])
+                continue
+            for partition, part in arrow.split(some, partitions):
                 for piece in arrow.pieces(part, PIECE_BYTES):
-                    self._encode(target, piece)
+                    self._encode(topic, partition, piece)
 
     def _layout(self, topic: str) -> TopicLayout:
         layout = self._topics.get(topic)
@@ -243,13 +255,26 @@ class StagingWriter:
     def _open(self, topic: str, partition: int) -> _Target:
         layout = self._layout(topic)
         codec = self._codec if layout.codec is None else Codec(layout.codec)
-        target = _Target(topic, partition, layout, _encoder(codec, layout))
+        is_few = len(self._targets) < SPARES_MAX  # each that has memory of old keeps it
+        spare = self._spares.pop() if self._spares and is_few else None
+        target = _Target(topic, partition, layout, _encoder(codec, layout, spare))
         self._targets[topic, partition] = target
         return target
 
-    def _encode(self, target: _Target, rows: RecordBatch) -> None:
+    def _encode(
+        self,
+        topic: str,
+        partition: int,
+        rows: RecordBatch,
+        numbers: NDArray[np.int64] | None = None,
+    ) -> None:
+        """Encodes rows for a partition: all of them, or those with these numbers."""
+        target = self._targets.get((topic, partition)) or self._open(topic, partition)
         before = target.encoder.nbytes
-        target.encoder.add_arrow(rows)
+        if numbers is None:
+            target.encoder.add_arrow(rows)
+        else:
+            target.encoder.add_chosen(rows, numbers)
         self._held_bytes += target.encoder.nbytes - before
         if target.encoder.nbytes >= EXTENT_BYTES:
             self._write(target)
@@ -267,7 +292,8 @@ class StagingWriter:
             return
         self._check_size(target, encoded)
         try:
-            self._disk.write(self._descriptor, memoryview(encoded), self._end)
+            with memoryview(encoded) as view:
+                self._disk.write(self._descriptor, view, self._end)
         except OSError as error:
             raise StagingError(f"cannot stage in {self._path} on {self._host}: {error}") from error
         self._extents.append(
@@ -282,6 +308,8 @@ class StagingWriter:
             )
         )
         self._end += len(encoded)
+        if len(self._spares) < SPARES_MAX:
+            self._spares.append(encoded)
 
     @staticmethod
     def _check_size(target: _Target, encoded: EncodedBatches) -> None:
@@ -308,12 +336,13 @@ class StagingWriter:
         return StagedFile(self._path, self._end + len(tail), crc, records, self._host)
 
 
-def _encoder(codec: Codec, layout: TopicLayout) -> Encoder:
+def _encoder(codec: Codec, layout: TopicLayout, spare: EncodedBatches | None) -> Encoder:
     return Encoder(
         attributes=int(codec),
         compress=compressor(codec),
         timestamp_ms=clock.now_ms(),
         batch_bytes=max(min(layout.batch_bytes_max, PIECE_BYTES), BATCH_BYTES_MIN),
+        reuse=spare,
     )
 
 
@@ -365,11 +394,25 @@ class StagedReader:
         manifest = self._bytes(end - count, count)
         if crc32c(manifest) != crc:
             raise StagingError(f"{staged.path}: the checksum does not match the manifest")
-        return [Extent(*fields) for fields in json.loads(bytes(manifest))["extents"]]
+        extents = [Extent(*fields) for fields in json.loads(bytes(manifest))["extents"]]
+        records = sum(extent.record_count for extent in extents)
+        if records != staged.record_count:
+            raise StagingError(f"{staged.path} holds {records} records, not {staged.record_count}")
+        return extents
 
     def read(self, extent: Extent) -> bytearray:
-        """The record batches of an extent, in memory of their own, to be stamped."""
-        data = self._bytes(extent.position, extent.size)
+        """The record batches of an extent, in memory of their own."""
+        data = bytearray(extent.size)
+        self.read_into(data, extent)
+        return data
+
+    def read_into(self, memory: bytearray, extent: Extent) -> memoryview:
+        """The record batches of an extent, at the beginning of a caller's memory, to be stamped there.
+
+        Any thread may read, each into memory of its own.
+        """
+        data = memoryview(memory)[: extent.size]
+        self._fill(data, extent.position)
         if crc32c(data) != extent.crc:
             raise StagingError(
                 f"{self._staged.path}: the checksum does not match the records at position {extent.position}"
@@ -378,9 +421,12 @@ class StagedReader:
 
     def _bytes(self, position: int, size: int) -> bytearray:
         data = bytearray(max(size, 0))
-        if position < 0 or disk.read_into(self._descriptor, position, data) < size:
-            raise StagingError(f"{self._staged.path} ends before position {position + size}")
+        self._fill(memoryview(data), position)
         return data
+
+    def _fill(self, data: memoryview, position: int) -> None:
+        if position < 0 or disk.read_into(self._descriptor, position, data) < data.nbytes:
+            raise StagingError(f"{self._staged.path} ends before position {position + data.nbytes}")
 
 
 # ---------------------------------------------------------------- folders

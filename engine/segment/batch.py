@@ -258,6 +258,7 @@ def rewrite(
         one_batch=True,
         attributes=attributes,
         compress=compressor(attributes & Attributes.CODEC_MASK, level),
+        reuse=None,
         **{
             name: int(header[name])
             for name in (

@@ -27,6 +27,7 @@ from oncelog.base.errors import (
 from oncelog.client import staged_commit
 from oncelog.client import staging as staging_module
 from oncelog.client.producer import Producer
+from oncelog.segment.names import TopicPartition
 
 if TYPE_CHECKING:
     from oncelog.client.client import Log
@@ -115,6 +116,46 @@ def test_rows_without_a_key_are_spread_over_the_partitions(path: str) -> None:
     with oncelog.open(path) as log:
         staging.commit_staged(log, [file])
         assert [len(values(log, partition=number)) for number in range(3)] == [20, 20, 20]
+
+
+def test_more_rows_than_an_extent_holds_come_in_one_piece_of_arrow(path: str) -> None:
+    """Goal: a batch of rows may be larger than what is written at a time; extents' memory is used again, and no
+    record shows what another has left there."""
+    size = staging_module.EXTENT_BYTES // 1000
+    payloads = [b"%05d" % number * (size // 5 - number % 7) for number in range(5000)]
+    numbers = [b"%d" % number for number in range(5000)]
+    keyless = staged(path, rows(5000, key=None, value=payloads), name="keyless")
+    keyed = staged(path, rows(5000, key=numbers, value=payloads), name="keyed")
+    with oncelog.open(path) as log:
+        for file in (keyless, keyed):
+            with staging.StagedReader(file) as reader:
+                assert len(reader.extents) > 3
+        staging.commit_staged(log, [keyless])
+        assert values(log) == sorted(payloads)
+        staging.commit_staged(log, [keyed])
+        for partition in range(3):
+            found = [int(r.key) for r in log.read("out", partition) if r.key is not None]
+            assert found == sorted(found), "the order of rows"
+            assert len(found) > 1000
+        assert {r.key: r.value for r in log.read("out") if r.key is not None} == dict(
+            zip(numbers, payloads, strict=True)
+        )
+
+
+def test_partitions_that_are_appended_side_by_side_keep_the_order_of_files(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Method: threads for however little, and fewer files open at once than there are."""
+    monkeypatch.setattr(staged_commit, "SERIAL_BYTES", 0)
+    monkeypatch.setattr(staged_commit, "FILES_OPEN_MAX", 3)
+    files = [staged(path, rows(200, start), name=str(start)) for start in range(0, 1400, 200)]
+    with oncelog.open(path) as log:
+        assert staging.commit_staged(log, files, token(0)) == staging.Committed(False, 1400)
+        for partition in range(3):
+            found = [int(record.value[1:]) for record in log.read("out", partition) if record.value]
+            assert found == sorted(found)
+            assert log.broker.partition(TopicPartition("out", partition)).durable_end_offset > 0
+        assert values(log) == [b"v%06d" % number for number in range(1400)]
 
 
 @pytest.mark.parametrize(
@@ -206,8 +247,13 @@ def test_the_token_outlives_time_topics_and_the_tools_of_groups(path: str) -> No
 
 
 @pytest.mark.parametrize("part", ["records", "manifest", "trailer", "short", "long", "gone"])
-def test_a_staged_file_that_is_not_what_was_staged_commits_nothing(path: str, part: str) -> None:
-    """Goal: the one who commits trusts nothing. Method: damage each part of a file; the next batch still commits."""
+@pytest.mark.parametrize("serial_bytes", [1 << 30, 0])
+def test_a_staged_file_that_is_not_what_was_staged_commits_nothing(
+    path: str, part: str, serial_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Goal: the one who commits trusts nothing, in one thread or in several. Method: damage each part of a file; the
+    next batch still commits."""
+    monkeypatch.setattr(staged_commit, "SERIAL_BYTES", serial_bytes)
     good, bad = staged(path, rows(100)), staged(path, rows(100, 100), name="bad")
     place = Path(bad.path)
     data = bytearray(place.read_bytes())
@@ -305,7 +351,9 @@ STEPS = {
 }
 
 
-def commit_and_die(path: str, files: list[staging.StagedFile], step: str) -> None:
+def commit_and_die(
+    path: str, files: list[staging.StagedFile], step: str, serial_bytes: int
+) -> None:
     home, name, times = STEPS[step]
     real, left = getattr(home, name), [times]
 
@@ -316,17 +364,26 @@ def commit_and_die(path: str, files: list[staging.StagedFile], step: str) -> Non
             os.kill(os.getpid(), signal.SIGKILL)
         return result
 
-    with mock.patch.object(home, name, last), staging.open_log(path) as log:
+    with (
+        mock.patch.object(home, name, last),
+        mock.patch.object(staged_commit, "SERIAL_BYTES", serial_bytes),
+        staging.open_log(path) as log,
+    ):
         staging.commit_staged(log, files, token(1))
 
 
-@pytest.mark.parametrize("step", STEPS)
-def test_data_and_token_share_their_fate_wherever_the_commit_dies(path: str, step: str) -> None:
+@pytest.mark.parametrize(
+    ("step", "serial_bytes"),
+    [*((step, 1 << 30) for step in STEPS), ("first extent", 0), ("last extent", 0)],
+)
+def test_data_and_token_share_their_fate_wherever_the_commit_dies(
+    path: str, step: str, serial_bytes: int
+) -> None:
     """Goal: all of a batch with its token, or nothing of either; and the next attempt makes it whole.
     Method: kill -9 a process after each step, look as a reader would, commit again, read."""
     files = [staged(path, rows(300, start), name=str(start)) for start in (0, 300)]
     context = multiprocessing.get_context("spawn")
-    victim = context.Process(target=commit_and_die, args=(path, files, step))
+    victim = context.Process(target=commit_and_die, args=(path, files, step, serial_bytes))
     victim.start()
     victim.join(60)
     assert victim.exitcode == -signal.SIGKILL

@@ -374,3 +374,45 @@ def test_no_python_object_is_made_per_record(monkeypatch: pytest.MonkeyPatch) ->
 
     blocks(100)
     assert abs(blocks(100_000) - blocks(100)) < 50
+
+
+@given(st.data())
+def test_chosen_rows_are_encoded_as_if_they_had_been_taken(data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, 40))
+    keys, _ = data.draw(columns(count))
+    values, _ = data.draw(columns(count))
+    cut = data.draw(st.integers(0, count - 1))
+    given_rows = pa.record_batch({"key": keys, "value": values}).slice(cut)
+    numbers = data.draw(st.lists(st.integers(0, given_rows.num_rows - 1), max_size=60))
+    limit = data.draw(st.sampled_from([100, 2_000]))
+    chosen, taken = (Encoder(timestamp_ms=7, batch_bytes=limit) for _ in range(2))
+    chosen.add_chosen(given_rows, np.array(numbers, np.int64))
+    for number in numbers:  # one by one: not all types can be taken
+        taken.add_arrow(given_rows.slice(number, 1))
+    assert bytes(chosen.finish()) == bytes(taken.finish())
+
+
+def test_rows_that_are_not_there_or_have_more_than_keys_and_values_are_not_chosen() -> None:
+    plain = pa.record_batch({"value": [b"a", b"b"]})
+    for wrong in (-1, 2, 2**62):
+        with pytest.raises(IndexError, match=f"row {wrong} was chosen of 2"):
+            Encoder().add_chosen(plain, np.array([0, wrong]))
+    stamped = pa.record_batch({"value": [b"a"], "timestamp": pa.array([1], pa.timestamp("ms"))})
+    with pytest.raises(TypeError, match="take them first"):
+        Encoder().add_chosen(stamped, np.array([0]))
+
+
+def test_memory_of_batches_is_used_again_unless_somebody_looks_at_it() -> None:
+    encoder = Encoder(timestamp_ms=7)
+    encoder.add(None, [b"x" * 100_000])
+    old = encoder.finish()
+    with memoryview(old):
+        with pytest.raises(BufferError, match="somebody looks at"):
+            Encoder(reuse=old)
+        assert len(old) > 100_000
+    wanted, again = Encoder(timestamp_ms=8), Encoder(timestamp_ms=8, reuse=old)
+    assert (len(old), old.batch_count, old.record_count, bytes(old)) == (0, 0, 0, b"")
+    for each in (wanted, again):
+        each.add(None, [b"y"])
+        assert each.nbytes < 1000
+    assert bytes(again.finish()) == bytes(wanted.finish())

@@ -77,6 +77,7 @@ def test_an_unknown_option_is_refused_with_the_nearest_name() -> None:
         ({"failOnDataLoss": "maybe"}, "option failOnDataLoss: is true or false"),
         ({"isolationLevel": "committed"}, "is read_committed or read_uncommitted"),
         ({"mode": "dropmalformed"}, "option mode: is failfast or permissive"),
+        ({"badRecordsPath": "/bad"}, "is for what mode permissive leaves out"),
         ({"startingOffsets": "newest"}, "option startingOffsets: must be JSON such as"),
         ({"startingOffsets": '{"t":'}, "option startingOffsets: must be JSON such as"),
         ({"startingOffsets": '{"t":{"0":"5"}}'}, "must be JSON such as"),

@@ -151,7 +151,7 @@ def test_a_damaged_batch_is_an_error_or_left_out_and_counted(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """Goal: fails naming file and position; with mode=permissive all others are read, and Spark's table of worker
-    logs has a row for what was left out."""
+    logs has a row for what was left out, as has the folder of bad records, however often it is read."""
     path = make_log(tmp_path / "log", count=40)
     file, position, gone = damage(path)
     with pytest.raises(PySparkException) as caught:
@@ -161,14 +161,22 @@ def test_a_damaged_batch_is_an_error_or_left_out_and_counted(
     assert set(gone) <= set(wanted)
     spark.conf.set("spark.sql.pyspark.worker.logging.enabled", "true")
     try:
-        found = load(spark, path, mode="permissive", minPartitions=3).select("offset").collect()
-        assert sorted(row[0] for row in found) == [each for each in wanted if each not in gone]
+        lenient = load(
+            spark, path, mode="permissive", minPartitions=3, badRecordsPath=str(tmp_path / "bad")
+        ).select("offset")
+        for _ in range(2):
+            found = sorted(row[0] for row in lenient.collect())
+            assert found == [each for each in wanted if each not in gone]
         logs = spark.tvf.python_worker_logs().collect()
     finally:
         spark.conf.unset("spark.sql.pyspark.worker.logging.enabled")
     told = [row["msg"] for row in logs if row["logger"] == "oncelog.spark"]
     assert any(f"bytes at position {position} of {file}" in each for each in told)
     assert any("t-0: 1 damaged places" in each for each in told)
+    (noted,) = spark.read.json(str(tmp_path / "bad")).collect()
+    assert (noted.topic, noted.partition, noted.file, noted.position) == ("t", 0, file, position)
+    assert noted.size > 0
+    assert "checksum" in noted.reason
 
 
 # ---------------------------------------------------------------- streaming
