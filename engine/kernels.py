@@ -11,15 +11,14 @@ Arrays come in through Arrow's C interface and are not copied; what comes out is
 
 from __future__ import annotations
 
+from ._native.accumulator import key_partitions
+from ._native.columns import AbortedIndex, crc_ok_column
 from .client.batch_columns import (
-    AbortedIndex,
     BatchColumn,
     Ends,
     aborted_by_file,
     aborted_index,
-    crc_ok_column,
     index_of_ends,
-    key_partitions,
     scan_batches,
     transaction_ends,
 )

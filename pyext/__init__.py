@@ -10,6 +10,7 @@ MODULES = (
     "checksum",
     "columns",
     "compaction",
+    "offset_records",
     "offsets",
     "published",
     "records",

@@ -1,20 +1,9 @@
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from typing import Final, TypeVar, final
+from typing import Final, final
 
 from numpy.typing import ArrayLike
 from typing_extensions import Buffer
-
-_Key = TypeVar("_Key", bound=tuple[str, int])
-
-def offset_records(
-    group: str,
-    offsets: Mapping[_Key, tuple[int, int, str]],
-    commit_ms: int,
-    expire_ms: int,
-    metadata_max: int,
-    topic_id_of: Callable[[str], bytes | None],
-) -> tuple[list[bytes], list[bytes | None], list[_Key]]: ...
 
 @final
 class CommittedOffset:

@@ -236,7 +236,7 @@ class InvalidTopicError(OncelogError):
 
     code = 17
     remedy = Remedy.FIX
-    advice = "Use 1 to 249 of ASCII letters, digits, '.', '_' and '-'"
+    advice = "Use 1 to 249 of ASCII letters, digits, '.', '_' and '-'; the broker's own topics are not for changing"
 
 
 class NotEnoughReplicasError(OncelogError):
@@ -367,7 +367,7 @@ class PolicyViolationError(OncelogError):
 
     code = 44
     remedy = Remedy.FIX
-    advice = "Change the option that the sentence names, if it may be"
+    advice = "Change what the sentence names, if it may be"
 
 
 class OutOfOrderSequenceError(OncelogError):

@@ -11,6 +11,7 @@ Crash        topics and epochs are replayed from the metadata log, transactions 
 from __future__ import annotations
 
 import base64
+import contextlib
 import functools
 import logging
 import os
@@ -131,11 +132,14 @@ class Broker(TransactionVerbs, GroupVerbs, ConfigVerbs, TopicVerbs):
         self._data = DataDirectory(
             path, self._disk, now_ms=now_ms, options_of=lambda key: self._options_of(key.topic)
         )
-        try:
+        with (
+            contextlib.ExitStack() as undo
+        ):  # an opening that fails, or is interrupted, leaves nothing open
+            undo.callback(self._data.abandon)
+            self._metadata = MetadataLog(self._data.path, self._disk, now_ms)
+            undo.callback(self._metadata.close)
             self._start(config or {}, keeps_epoch=keeps_epoch)
-        except BaseException:
-            self._data.abandon()
-            raise
+            undo.pop_all()
 
     # ------------------------------------------------------------ opening and closing
 
@@ -144,7 +148,6 @@ class Broker(TransactionVerbs, GroupVerbs, ConfigVerbs, TopicVerbs):
         from ..partition.compaction import Compactor
         from .housekeeping import Housekeeping
 
-        self._metadata = MetadataLog(self._data.path, self._disk, self.now_ms)
         is_foreign = self._metadata.is_new and bool(self._data.partitions)
         if is_foreign:
             self._adopt()
@@ -500,6 +503,8 @@ class Broker(TransactionVerbs, GroupVerbs, ConfigVerbs, TopicVerbs):
                         removed += apply_retention(self.partition(key), options, self.now_ms())
                 except OncelogError as error:  # of this one; the others must not fill the disk
                     self.check_open()
+                    if self._topics.get(topic.name) is None:
+                        break  # deleted meanwhile, with all that could be removed
                     logger.warning(
                         "%s: cannot remove what is no longer kept: %s", key.directory, error
                     )

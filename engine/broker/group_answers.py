@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from .._native.offsets import offset_records
+from .._native.offset_records import offset_records
 from ..base.errors import InvalidRequestError, OffsetMetadataTooLargeError
 from ..segment.names import PARTITION_MAX, TopicPartition
 from .consumer_group import ConsumerGroup, ConsumerMember

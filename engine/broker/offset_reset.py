@@ -223,14 +223,18 @@ def execute_reset(
     return {plan.group_id: plan.offsets for plan in plans.values()}
 
 
-def export_plan(plans: Mapping[str, ResetPlan]) -> str:
-    """Plans as CSV lines, in Kafka's form: the group stands in front where there are several."""
+def export_plan(plans: Mapping[str, ResetPlan], *, names_groups: bool | None = None) -> str:
+    """Plans as CSV lines, in Kafka's form: the group stands in front, unless one group was asked for by its name.
+
+    ``names_groups`` says which; None: it is told by the number of plans.
+    """
+    has_group = len(plans) != 1 if names_groups is None else names_groups
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     for group_id, plan in plans.items():
         for (topic, partition), offset in sorted(plan.offsets.items()):
             row = (topic, partition, offset)
-            writer.writerow((group_id, *row) if len(plans) > 1 else row)
+            writer.writerow((group_id, *row) if has_group else row)
     return out.getvalue()
 
 

@@ -19,11 +19,12 @@ from ..base.errors import (
     InvalidPartitionsError,
     InvalidReplicationFactorError,
     InvalidTopicError,
+    PolicyViolationError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
 from ..partition.data_directory import METADATA_TOPIC
-from ..segment.names import PARTITION_MAX, TopicPartition, check_topic
+from ..segment.names import TopicPartition, check_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -35,6 +36,9 @@ CONSUMER_OFFSETS: Final = "__consumer_offsets"
 INTERNAL: Final = frozenset((TRANSACTION_STATE, CONSUMER_OFFSETS))
 PREFIX: Final = "topic/"
 NAMES_SHOWN: Final = 20  # of topics, in a sentence
+NEW_PARTITIONS_MAX: Final = (
+    10_000  # at once: as many records as Kafka's controller writes for one request
+)
 DEFAULT: Final = -1  # of a partition count or replication factor: the broker's
 
 
@@ -121,15 +125,15 @@ class Topics:
     def need(self, name: str) -> Topic:
         topic = self._known.get(name)
         if topic is None or topic.is_deleting:
-            raise UnknownTopicOrPartitionError(f"there is no topic {name!r}, only {self._some()}")
+            raise UnknownTopicOrPartitionError(f"there is no topic {name!r}, {self._others()}")
         return topic
 
-    def _some(self) -> str:
+    def _others(self) -> str:
         """The topics that there are, for people: some of them, where there are many."""
         names = sorted(itertools.islice(self.counts.keys() - INTERNAL, NAMES_SHOWN + 1))
         if len(names) > NAMES_SHOWN:
-            return f"{len(self.counts)} others, {names[0]!r} and {names[1]!r} among them"
-        return ", ".join(names) or "none at all"
+            return f"only {len(self.counts)} others, {names[0]!r} and {names[1]!r} among them"
+        return f"only {', '.join(names)}" if names else "and no other"
 
     def deleting(self) -> list[Topic]:
         """Topics whose removal was begun and not completed."""
@@ -159,8 +163,9 @@ class Topics:
                 f"replication factor {new.replication_factor} asked for, but one process holds one replica"
             )
         count = partitions_default if new.partitions == DEFAULT else new.partitions
-        if not 0 < count <= PARTITION_MAX:
+        if count <= 0:
             raise InvalidPartitionsError(f"a topic has one partition or more, not {count}")
+        _check_new_partitions(new.name, count)
         config = check_options(TOPIC, new.config or {})
         return Topic(new.name, new_topic_id(), tuple(range(count)), config)
 
@@ -188,8 +193,17 @@ class Topics:
             raise InvalidPartitionsError(
                 f"topic {topic.name!r} has {topic.partition_count} partitions, and {count} would not be more"
             )
+        _check_new_partitions(topic.name, count - topic.partition_count)
         added = range(topic.partition_count, count)
         return topic._replace(partitions=(*topic.partitions, *added))
+
+
+def _check_new_partitions(name: str, count: int) -> None:
+    """Raises for so many new partitions at once that they are a slip: all of them would be made, and opened each time."""
+    if count > NEW_PARTITIONS_MAX:
+        raise PolicyViolationError(
+            f"{count:,} new partitions of topic {name!r} asked for, and at most {NEW_PARTITIONS_MAX:,} are made at once"
+        )
 
 
 def changed_config(

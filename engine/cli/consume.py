@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from .data import (
+    FileToWrite,
     adopt_option,
     client_options,
     command_config_option,
@@ -18,6 +18,8 @@ from .data import (
 from .output import Misuse
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from .record_formats import Layout
 
 FORMATS: Final = (
@@ -81,7 +83,7 @@ FILES: Final = ("arrow", "parquet")
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FileToWrite(),
     metavar="FILE",
     help="Where arrow and parquet go.",
 )
@@ -148,11 +150,6 @@ def consume(topic: str, data: Path, **given: Any) -> None:
     if (form in FILES) != (output is not None):
         raise click.UsageError(
             "--format arrow and parquet need --output FILE, and the others go to stdout."
-        )
-    if output is not None and not output.parent.is_dir():
-        raise click.BadParameter(
-            f"there is no directory {click.format_filename(output.parent)}.",
-            param_hint="'--output'",
         )
     start = Start.of(
         partition=given["partition"],

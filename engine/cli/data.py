@@ -7,6 +7,7 @@ one writer while they run. Every reason why a directory cannot be opened is one 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -104,6 +105,36 @@ def pairs_of(texts: tuple[str, ...], option: str) -> dict[str, str]:
 def client_options(path: Path | None, properties: tuple[str, ...], option: str) -> dict[str, Any]:
     """What a client is told by a file and on the command line; the latter counts."""
     return {**read_command_config(path), **pairs_of(properties, option)}
+
+
+class FiniteNumber(click.types.FloatParamType):
+    """A number to reckon with: neither nan nor inf, which Python's float takes as well."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a number.", param, ctx)
+        return number
+
+
+class FileToWrite(click.Path):
+    """A file that a command will write, refused before the work if the directory that it goes to is not there.
+
+    What is written takes the place of what has the name: a device, which root could replace as well, is refused.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path, dir_okay=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path = super().convert(value, param, ctx)
+        if isinstance(path, Path) and not path.parent.is_dir():
+            self.fail(f"there is no directory {click.format_filename(path.parent)}.", param, ctx)
+        if isinstance(path, Path) and path.exists() and not path.is_file():
+            self.fail(f"{click.format_filename(path)} is not a file to be replaced.", param, ctx)
+        return path
 
 
 # ---------------------------------------------------------------- opening

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
-from .data import json_option
+from .data import METADATA_FILE, json_option, refusal
 from .listing import Column, write_rows
 from .output import EXIT_DAMAGED, talk
 
@@ -69,12 +69,12 @@ def doctor(data: Path | None, *, as_json: bool) -> None:
       oncelog doctor
       oncelog doctor --data /var/lib/oncelog
 
-    Each line says what was found and, where something is missing or slow, what to do. About a second goes into
+    Each line says what was found and, where something is missing or slow, what to do. About half a second goes into
     measuring how fast the disk syncs.
 
     Exit code 0: all that is needed is there; 1: something is not.
     """
-    found = list(_examined(data or Path()))
+    found = list(_examined(data))
     if as_json:
         click.echo(json.dumps([finding._asdict() for finding in found], indent=1))
     else:
@@ -89,7 +89,8 @@ def doctor(data: Path | None, *, as_json: bool) -> None:
     click.get_current_context().exit(EXIT_DAMAGED if is_bad else 0)
 
 
-def _examined(place: Path) -> Iterator[Finding]:
+def _examined(data: Path | None) -> Iterator[Finding]:
+    place = data or Path()
     checks: tuple[Callable[[], Finding | list[Finding]], ...] = (
         _python,
         _libraries,
@@ -97,6 +98,7 @@ def _examined(place: Path) -> Iterator[Finding]:
         _cpu,
         _java,
         _optional,
+        lambda: [] if data is None else _data_directory(data),
         lambda: _file_system(place),
         lambda: _syncs(place),
         _open_files,
@@ -205,6 +207,27 @@ def _optional() -> list[Finding]:
             advice = f"only for {purpose}: pip install '{extra}'"
             found.append(Finding(package, "note", "not installed", advice))
     return found
+
+
+def _data_directory(path: Path) -> Finding:
+    """The directory that was named: a slip in its name would else go unnoticed, as the one above is looked at."""
+    name = click.format_filename(path)
+    if not path.exists():
+        advice = (
+            "correct its name, or let 'oncelog topics create' make it with its first topic; the disk was looked at in "
+            f"{click.format_filename(_existing(path))}"
+        )
+        return Finding("data directory", "note", f"{name} does not exist", advice)
+    sentence = refusal(path)
+    if sentence is None:
+        owner = "oncelog's" if (path / METADATA_FILE).exists() else "a Kafka broker's"
+        return Finding("data directory", "ok", f"{name}, {owner}")
+    if path.is_dir() and os.access(path, os.R_OK | os.X_OK):
+        if not any(path.iterdir()):
+            return Finding("data directory", "ok", f"{name}, still empty")
+        advice = f"{sentence.rstrip('.')}; name one that has, or an empty one"
+        return Finding("data directory", "note", f"{name} holds no log", advice)
+    return Finding("data directory", "BAD", f"{name} cannot be used", sentence.rstrip("."))
 
 
 def _file_system(place: Path) -> Finding:

@@ -127,6 +127,8 @@ def list_(
     else:
         for group in found:
             click.echo(group.group_id)
+    if not found and not as_json:
+        talk("There are no such groups." if states or types else "There are no groups.")
 
 
 @groups.command(short_help="Describe groups: offsets, lag, who reads what.")
@@ -167,6 +169,8 @@ def describe(
         answers = admin.describe_consumer_groups(_chosen(admin, group_ids, all_groups=all_groups))
     errors = [answer for answer in answers.values() if isinstance(answer, OncelogError)]
     found = [answer for answer in answers.values() if not isinstance(answer, OncelogError)]
+    if not answers:
+        talk("There are no groups.")
     if as_json:
         click.echo(json.dumps([_document(group) for group in found]))
     elif shows_state:
@@ -422,7 +426,7 @@ def _reset(
     if given["execute"] and not errors:
         admin.execute_reset(plans)
     if given["export"]:
-        click.echo(admin.export_reset(plans), nl=False)
+        click.echo(admin.export_reset(plans, names_groups=len(group_ids) != 1), nl=False)
     elif given["as_json"]:
         click.echo(
             json.dumps(

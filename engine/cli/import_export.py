@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from .data import (
+    FileToWrite,
     adopt_option,
     complete_topic,
     data_option,
@@ -83,6 +84,8 @@ def export_records(
     the records in the same partitions, with new offsets, as files that Kafka reads; it may be there already.
     """
     chosen = form or _form_of(target)
+    if chosen != "directory":
+        FileToWrite().convert(target, None, click.get_current_context())
     options = (from_offset, to_offset, isolation_level)
     count = 0
     with opened_to_read(data) as log, Progress(f"exporting {topic}") as progress:

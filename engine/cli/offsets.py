@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from typing import TYPE_CHECKING, Final
 
@@ -136,7 +137,7 @@ def _keys(
     admin: Admin, topics: tuple[str, ...], partitions: str | None, *, internal: bool
 ) -> tuple[list[tuple[str, int]], list[OncelogError]]:
     """The partitions that are meant, and what is not there."""
-    numbers = None if partitions is None else _numbers(partitions)
+    ranges = None if partitions is None else _ranges(partitions)
     errors: list[OncelogError] = []
     keys: list[tuple[str, int]] = []
     for name, answer in admin.describe_topics(topics or None).items():
@@ -144,23 +145,37 @@ def _keys(
             errors.append(answer)
         elif topics or internal or not answer.is_internal:
             here = [row.partition for row in answer.partitions]
-            keys += [(name, at) for at in (here if numbers is None else numbers) if at in here]
-            missing = [at for at in numbers or () if at not in here]
+            wanted = [range(max(here) + 1)] if ranges is None else ranges
+            keys += [(name, at) for at in here if any(at in numbers for numbers in wanted)]
+            # A range that is too long is named by its first and last: it may stand for very many.
+            missing = [
+                text
+                for numbers in ranges or ()
+                for text in {str(numbers[0]), str(numbers[-1])}
+                if int(text) not in here
+            ]
             if missing and topics:
                 errors.append(
                     UnknownTopicOrPartitionError(
-                        f"topic {name!r} has partitions {here}, not {missing}"
+                        f"topic {name!r} has partitions {_listed(here)}, not {', '.join(missing)}"
                     )
                 )
     return keys, errors
 
 
-def _numbers(text: str) -> list[int]:
+def _listed(numbers: list[int]) -> str:
+    """Partitions for people; those of a directory that was one broker's among several may have gaps."""
+    if len(numbers) > 2 and numbers == list(range(numbers[0], numbers[-1] + 1)):
+        return f"{numbers[0]} to {numbers[-1]}"
+    return ", ".join(map(str, numbers))
+
+
+def _ranges(text: str) -> list[range]:
     """``0,2`` or ``0-3,7``."""
-    found: list[int] = []
+    found: list[range] = []
     for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
+        match = re.fullmatch(r"\s*([0-9]{1,10})(?:-([0-9]{1,10}))?\s*", part)
+        if match is None or int(match[2] or match[1]) < int(match[1]):
             raise InvalidRequestError(f"{text!r} is no list of partitions like 0,2 or 0-3")
-        found += range(int(first), int(last) + 1) if dash else [int(first)]
+        found.append(range(int(match[1]), int(match[2] or match[1]) + 1))
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import sys
 from typing import IO, TYPE_CHECKING, Any, Final
 
@@ -66,6 +67,12 @@ class CommandGroup(click.Group):
 
 def sentence_of(error: OncelogError) -> str:
     """An error in full, with what to do about it, as one line that ends with a full stop."""
+    cause = error.__cause__
+    if isinstance(cause, OSError) and cause.errno in (errno.EMFILE, errno.ENFILE):
+        return (
+            f"{error.args[0].rstrip('.')}. Each partition that is written has up to four files open: raise the limit, as "
+            "with 'ulimit -n 65536'; 'oncelog doctor' shows it."
+        )
     # The general advice to change an argument says nothing to who has just typed it.
     text = error.args[0] if type(error) is InvalidRequestError and error.args else str(error)
     return f"{text.rstrip('.')}."

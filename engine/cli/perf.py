@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from .data import data_option, json_option, opened_to_read, opened_to_write, pairs_of
+from .data import (
+    FileToWrite,
+    FiniteNumber,
+    data_option,
+    json_option,
+    opened_to_read,
+    opened_to_write,
+    pairs_of,
+)
 from .output import CommandGroup, Misuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from ..client.client import Log
     from ..client.producer import Producer
 
 CHUNK: Final = 512  # records between two looks at the clock
 ARROW_ROWS: Final = 10_000
-SAMPLES_MAX: Final = 200_000
 PAYLOADS: Final = 64
-LETTERS: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+PAYLOAD_BYTES_MAX: Final = 64 << 20  # of all that are made
+SIZE_MAX: Final = 16 << 20
+LETTERS: Final = bytes(65 + byte % 26 for byte in range(256))  # what a byte of chance becomes
 
 topic_option = click.option(
     "--topic", default="perf", show_default=True, metavar="TOPIC", help="Made if it is not there."
@@ -34,12 +43,23 @@ props_option = click.option(
 )
 plot_option = click.option(
     "--plot",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FileToWrite(),
     metavar="FILE",
     help="Write a picture: throughput over time, latency by percentile.",
 )
 size_option = click.option(
-    "--record-size", type=click.IntRange(1), default=100, show_default=True, metavar="BYTES"
+    "--record-size",
+    type=click.IntRange(1, SIZE_MAX),
+    default=100,
+    show_default=True,
+    metavar="BYTES",
+)
+throughput_option = click.option(
+    "--throughput",
+    type=FiniteNumber(),
+    default=-1,
+    metavar="N",
+    help="Records per second at most; -1, the default: as fast as it goes.",
 )
 durability_option = click.option(
     "--durability",
@@ -66,7 +86,13 @@ def _payloads(size: int) -> list[bytes]:
     import random
 
     chance = random.Random(0)  # noqa: S311 - the same letters each time
-    return [bytes(chance.choices(LETTERS, k=size)) for _ in range(PAYLOADS)]
+    count = max(1, min(PAYLOADS, PAYLOAD_BYTES_MAX // size))
+    return [chance.randbytes(size).translate(LETTERS) for _ in range(count)]
+
+
+def _arrow_rows(size: int, total: int) -> int:
+    """Rows of a batch: as many as are sent at once, of large ones fewer."""
+    return max(1, min(ARROW_ROWS, total, PAYLOAD_BYTES_MAX // size))
 
 
 def _ensure(log: Log, topic: str, partitions: int) -> None:
@@ -79,6 +105,24 @@ def _producer(log: Log, props: tuple[str, ...], **more: Any) -> Producer:
         name.replace(".", "_"): value for name, value in pairs_of(props, "--producer-props").items()
     }
     return log.producer(**{**more, **given})
+
+
+def _pacer(throughput: float) -> Callable[[int], None]:
+    """A call that waits until so many records are due, counted from now; it never does where no limit is set."""
+    import threading
+
+    from ..base.clock import monotonic_s
+
+    if throughput <= 0:
+        return lambda _sent: None
+    pause, began = threading.Event(), monotonic_s()
+
+    def keep_pace(sent: int) -> None:
+        ahead = sent / throughput - (monotonic_s() - began)
+        if ahead > 0:
+            pause.wait(ahead)
+
+    return keep_pace
 
 
 # ---------------------------------------------------------------- produce
@@ -99,13 +143,7 @@ def _producer(log: Log, props: tuple[str, ...], **more: Any) -> Producer:
     "--num-records", type=click.IntRange(1), default=1_000_000, show_default=True, metavar="N"
 )
 @size_option
-@click.option(
-    "--throughput",
-    type=float,
-    default=-1,
-    metavar="N",
-    help="Records per second at most; -1, the default: as fast as it goes.",
-)
+@throughput_option
 @click.option(
     "--arrow", is_flag=True, help="From Arrow columns instead of Python objects one by one."
 )
@@ -151,7 +189,7 @@ def produce(
     with opened_to_write(data, create=True, durability=durability) as log:
         _ensure(log, topic, partitions)
         more = {"transactional_id": transactional_id} if transactional_id else {}
-        meter = Meter("producing", num_records, record_size, is_quiet=as_json)
+        meter = Meter("producing", num_records, record_size, is_quiet=as_json, tells_windows=True)
         with _producer(log, props, **more) as producer:
             # What is sent is made, and pyarrow imported, before the clock runs.
             send = _sender(producer, topic, record_size, num_records, meter, is_arrow=arrow)
@@ -179,7 +217,7 @@ def _sender(
         from .record_files import value_batch
 
         rows = value_batch(
-            [payloads[number % PAYLOADS] for number in range(min(ARROW_ROWS, total))]
+            [payloads[number % len(payloads)] for number in range(_arrow_rows(size, total))]
         )
 
         def send_rows(count: int) -> int:
@@ -203,10 +241,10 @@ def _sender(
             on_delivery=lambda _error, _metadata: meet(monotonic_s() - started),
         )
         rest = count - 1
-        while rest >= PAYLOADS:
+        while rest >= len(payloads):
             for payload in payloads:
                 send(topic, payload)
-            rest -= PAYLOADS
+            rest -= len(payloads)
         for payload in payloads[:rest]:
             send(topic, payload)
         return count
@@ -224,14 +262,11 @@ def _drive(
     meter: Any,
 ) -> None:
     """Sends all, no faster than asked for, in transactions of a given length."""
-    import threading
-
     from ..base.clock import monotonic_s
 
-    pause = threading.Event()
     step = total if throughput <= 0 else max(1, min(CHUNK, int(throughput / 20)))
-    sent, began = 0, monotonic_s()
-    deadline = 0.0
+    keep_pace = _pacer(throughput)
+    sent, deadline = 0, 0.0
     if is_transactional:
         producer.begin_transaction()
         deadline = monotonic_s() + (duration_ms or 1 << 40) / 1000
@@ -239,10 +274,7 @@ def _drive(
         count = send(min(step, total - sent))
         sent += count
         meter.advance(count)
-        if throughput > 0:
-            ahead = sent / throughput - (monotonic_s() - began)
-            if ahead > 0:
-                pause.wait(ahead)
+        keep_pace(sent)
         if is_transactional and monotonic_s() >= deadline and sent < total:
             producer.commit_transaction()
             producer.begin_transaction()
@@ -352,6 +384,7 @@ def consume(
     "--num-records", type=click.IntRange(1), default=10_000, show_default=True, metavar="N"
 )
 @size_option
+@throughput_option
 @props_option
 @durability_option
 @plot_option
@@ -362,6 +395,7 @@ def end_to_end(
     topic: str,
     num_records: int,
     record_size: int,
+    throughput: float,
     props: tuple[str, ...],
     durability: str,
     plot: Path | None,
@@ -386,7 +420,9 @@ def end_to_end(
             consumer.assign([(topic, number) for number in log.topics()[topic]])
             consumer.poll(timeout_ms=0)
             with Meter("end to end", num_records, record_size, is_quiet=as_json) as meter:
-                for _ in range(num_records):
+                keep_pace = _pacer(throughput)
+                for sent in range(num_records):
+                    keep_pace(sent)
                     started = monotonic_s()
                     producer.send(topic, payload)
                     producer.flush()
@@ -405,7 +441,16 @@ def end_to_end(
 @data_option
 @topic_option
 @click.option(
-    "--num-transactions", type=click.IntRange(1), default=10_000, show_default=True, metavar="N"
+    "--num-records",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Records in all; 10000 unless told. The last transaction may be shorter.",
+)
+@click.option(
+    "--num-transactions",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Transactions in all, instead of --num-records.",
 )
 @click.option(
     "--records-per-transaction",
@@ -416,6 +461,7 @@ def end_to_end(
     metavar="N",
 )
 @size_option
+@throughput_option
 @props_option
 @durability_option
 @plot_option
@@ -424,9 +470,11 @@ def transactions(
     data: Path,
     *,
     topic: str,
-    num_transactions: int,
+    num_records: int | None,
+    num_transactions: int | None,
     per_transaction: int,
     record_size: int,
+    throughput: float,
     props: tuple[str, ...],
     durability: str,
     plot: Path | None,
@@ -436,12 +484,15 @@ def transactions(
 
     \b
     Examples
-      oncelog perf transactions --num-transactions 10000 --data /tmp/perf
-      oncelog perf transactions --durability fsync --records-per-transaction 100 --data /tmp/perf
+      oncelog perf transactions --num-records 10000 --data /tmp/perf
+      oncelog perf transactions --num-transactions 1000 --records-per-transaction 100 --durability fsync --data /tmp/perf
     """
     from ..base.clock import monotonic_s
     from .perf_figures import Meter, tell_transactions
 
+    if num_records is not None and num_transactions is not None:
+        raise click.UsageError("Give one of --num-records and --num-transactions.")
+    total = num_transactions * per_transaction if num_transactions else num_records or 10_000
     payload = _payloads(record_size)[0]
     with opened_to_write(data, create=True, durability=durability) as log:
         _ensure(log, topic, 1)
@@ -449,18 +500,22 @@ def transactions(
             _producer(log, props, transactional_id="oncelog-perf") as producer,
             Meter(
                 "committing",
-                num_transactions,
-                record_size * per_transaction,
+                -(-total // per_transaction),
+                record_size,
                 is_quiet=as_json,
+                tells_windows=True,
                 noun="transactions",
             ) as meter,
         ):
-            for _ in range(num_transactions):
+            keep_pace = _pacer(throughput)
+            for sent in range(0, total, per_transaction):
+                keep_pace(sent)
                 started = monotonic_s()
+                count = min(per_transaction, total - sent)
                 producer.begin_transaction()
-                for _ in range(per_transaction):
+                for _ in range(count):
                     producer.send(topic, payload)
                 producer.commit_transaction()
                 meter.latency(monotonic_s() - started)
-                meter.advance(1)
-    tell_transactions(meter, per_transaction, as_json=as_json, plot=plot)
+                meter.advance(1, count * record_size)
+    tell_transactions(meter, total, as_json=as_json, plot=plot)

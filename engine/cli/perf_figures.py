@@ -1,7 +1,7 @@
 """What a measurement adds up to, and how it is told: Kafka's lines, JSON, a picture.
 
 While it runs, a terminal sees a bar on stderr. In a pipe the lines that Kafka's producer prints every five seconds go
-to stdout, as its own do.
+to stdout, as its own do; its consumer prints none, and neither does ours.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ class Meter:
         record_size: int,
         *,
         is_quiet: bool = False,
+        tells_windows: bool = False,
         noun: str = "records",
     ) -> None:
         self.what, self.total, self.noun = what, total, noun
@@ -48,6 +49,7 @@ class Meter:
         self.started_ms = 0
         self._record_size = record_size
         self._is_quiet = is_quiet
+        self._tells_windows = tells_windows and not is_quiet
         self._latencies: list[float] = []
         self.latency = self._latencies.append  # seconds; a hot path, so no call of ours in between
         self.curve: list[tuple[float, int]] = [(0.0, 0)]
@@ -71,7 +73,7 @@ class Meter:
             self._progress.start()
         self.started_ms = now_ms()
         self._began = self._window_began = monotonic_s()
-        self._window_records = self._window_latencies = 0
+        self._window_records = self._window_bytes = self._window_latencies = 0
         return self
 
     def __exit__(
@@ -94,7 +96,7 @@ class Meter:
             if self._progress is not None:
                 rate = f"{self.records / now:,.0f} {self.noun}/s"
                 self._progress.update(self._task, completed=self.records, rate=rate)
-            elif not self._is_quiet and now - (self._window_began - self._began) >= WINDOW_S:
+            elif self._tells_windows and now - (self._window_began - self._began) >= WINDOW_S:
                 self._tell_window(now)
 
     def _tell_window(self, now: float) -> None:
@@ -103,13 +105,15 @@ class Meter:
         count = self.records - self._window_records
         latencies = np.array(self._latencies[self._window_latencies :]) * 1e3
         average, largest = (latencies.mean(), latencies.max()) if len(latencies) else (0.0, 0.0)
+        size = self.bytes - self._window_bytes
         click.echo(
             f"{count} {self.noun} sent, {count / seconds:.1f} {self.noun}/sec "
-            f"({count * self._record_size / seconds / MIB:.2f} MB/sec), "
+            f"({size / seconds / MIB:.2f} MB/sec), "
             f"{average:.1f} ms avg latency, {largest:.1f} ms max latency."
         )
         self._window_began = self._began + now
-        self._window_records, self._window_latencies = self.records, len(self._latencies)
+        self._window_records, self._window_bytes = self.records, self.bytes
+        self._window_latencies = len(self._latencies)
 
     # ------------------------------------------------------------ figures
 
@@ -148,12 +152,12 @@ def _percentiles(meter: Meter) -> str:
     )
 
 
-def _finish(meter: Meter, plot: Path | None, *, as_json: bool) -> bool:
+def _finish(meter: Meter, plot: Path | None, *, as_json: bool, **more: Any) -> bool:
     """What all endings share; whether the figures were told as JSON."""
     if plot is not None:
         _draw(meter, plot)
     if as_json:
-        click.echo(json.dumps(meter.figures()))
+        click.echo(json.dumps(meter.figures() | more))
     return as_json
 
 
@@ -199,15 +203,14 @@ def tell_latency(meter: Meter, *, as_json: bool, plot: Path | None) -> None:
     click.echo(f"Percentiles: {texts}")
 
 
-def tell_transactions(
-    meter: Meter, per_transaction: int, *, as_json: bool, plot: Path | None
-) -> None:
-    if _finish(meter, plot, as_json=as_json):
+def tell_transactions(meter: Meter, record_count: int, *, as_json: bool, plot: Path | None) -> None:
+    rate = record_count / meter.seconds
+    if _finish(meter, plot, as_json=as_json, records=record_count, recordsPerSecond=round(rate, 1)):
         return
     latencies = meter.latencies_ms
     click.echo(
         f"{meter.records} transactions committed, {meter.rate:.1f} transactions/sec "
-        f"({meter.rate * per_transaction:.1f} records/sec, {meter.bytes / meter.seconds / MIB:.2f} MB/sec), "
+        f"({rate:.1f} records/sec, {meter.bytes / meter.seconds / MIB:.2f} MB/sec), "
         f"{latencies.mean():.3f} ms avg latency, {latencies.max():.2f} ms max latency, {_percentiles(meter)}."
     )
 

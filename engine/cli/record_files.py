@@ -67,7 +67,9 @@ def file_batches(path: Path, form: str, shape: Shape) -> Iterator[pa.RecordBatch
         for batch in _columns(path, form, shape):
             yield _taken(batch, shape, name)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowKeyError) as error:
-        raise Misuse(f"{name} cannot be read as {form}: {str(error).splitlines()[0]}.") from error
+        raise Misuse(
+            f"{name} cannot be read as {form}: {str(error).splitlines()[0].rstrip('.')}."
+        ) from error
 
 
 def stream_batches(

@@ -118,6 +118,8 @@ const SHAPES = { lane: "i4", first: "f8", last: "f8", records: "f8", began: "f8"
 const tip = document.getElementById("tip");
 const style = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const number = value => value.toLocaleString("en-US", { maximumFractionDigits: 0 });
+// Timestamps are a producer's: any number, of which few are dates.
+const moment = value => Math.abs(value) <= 8.64e15 ? new Date(value).toISOString() : `timestamp ${value}`;
 
 function unpack(table) {
   const columns = {};
@@ -179,7 +181,8 @@ class Panel {
       if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) this.pan(event.deltaX); else this.zoom(Math.exp(event.deltaY * 0.002), event.offsetX);
     }, { passive: false });
     canvas.addEventListener("pointerdown", event => { canvas.setPointerCapture(event.pointerId); this.held = event.offsetX; canvas.style.cursor = "grabbing"; });
-    canvas.addEventListener("pointerup", () => { this.held = null; canvas.style.cursor = "grab"; });
+    for (const end of ["pointerup", "pointercancel"])
+      canvas.addEventListener(end, () => { this.held = null; canvas.style.cursor = "grab"; });
     canvas.addEventListener("pointermove", event => {
       if (this.held != null) { this.pan(this.held - event.offsetX); this.held = event.offsetX; tip.style.display = "none"; }
       else this.tell(event);
@@ -285,7 +288,7 @@ class Panel {
     if (!isRun) lines.push(this.lanes[own.lane[row]]);
     lines.push(`transaction ${DATA.outcomes[own.outcome[row]]}, epoch ${own.epoch[row]}`,
       `from offset ${number(own.first[row])} to ${number(own.last[row])}, ${number(own.records[row])} records`,
-      `${new Date(own.began[row]).toISOString()}`, `${new Date(own.ended[row]).toISOString()}`);
+      moment(own.began[row]), moment(own.ended[row]));
     return lines.join("\\n");
   }
 }

@@ -228,7 +228,8 @@ def describe(
       oncelog topics describe orders --configs --data data
 
     start and end are the first offset and the one after the last; stable is the last stable offset: what a
-    read_committed reader sees ends there.
+    read_committed reader sees ends there. Leader, replicas and ISR are the node of this directory alone, also where
+    it was one broker's of several: the copies that others may still have do not follow it.
     """
     with opened_to_read(data) as log:
         admin = log.admin()

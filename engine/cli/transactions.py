@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shutil
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ..base.errors import OncelogError
+from ..base.errors import InvalidTxnStateError, OncelogError
 from .data import (
+    FileToWrite,
+    FiniteNumber,
     adopt_option,
     complete_topic,
     data_option,
@@ -23,6 +24,7 @@ from .output import CommandGroup, Misuse, end_with, plural, talk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from ..broker.txn_states import TransactionDescription
     from ..client.admin import Admin
@@ -196,7 +198,7 @@ def _described(row: TransactionDescription, now_ms: int) -> dict[str, Any]:
 @click.option(
     "--max-transaction-timeout",
     "minutes",
-    type=float,
+    type=FiniteNumber(),
     metavar="MINUTES",
     help="Open for longer is too long; by default transaction.max.timeout.ms, 15 minutes.",
 )
@@ -332,10 +334,18 @@ def _abort_at(data: Path, topic: str, partition: int, start_offset: int, *, adop
 
     with opened_to_read(data) as directory:
         was_open = is_open(directory.admin())
+    if not was_open:
+        raise Misuse(
+            f"{topic}-{partition} has no open transaction that starts at offset {start_offset:,}: "
+            "'oncelog transactions find-hanging' lists those that are."
+        )
     with opened_to_write(data, adopt=adopt) as log:
-        if was_open and not is_open(log.admin()):
+        if not is_open(log.admin()):
             return "was ended when the directory was opened: no coordinator knew it"
-        log.admin().abort_transaction((topic, partition), start_offset)
+        try:
+            log.admin().abort_transaction((topic, partition), start_offset)
+        except InvalidTxnStateError as error:  # one that its coordinator will end
+            raise Misuse(f"{error.args[0].rstrip('.')}.") from error
     return "is aborted"
 
 
@@ -375,14 +385,14 @@ def _abort_at(data: Path, topic: str, partition: int, start_offset: int, *, adop
 @click.option(
     "--html",
     "html_path",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FileToWrite(),
     metavar="FILE",
     help="Write a page to zoom into.",
 )
 @click.option(
     "--png",
     "png_path",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FileToWrite(),
     metavar="FILE",
     help="Write a picture; .svg works as well.",
 )
@@ -411,8 +421,14 @@ def timeline(
     Records that are committed, aborted, open or in no transaction; the markers that end transactions; how far
     read_committed readers may see (the last stable offset), and all others (the high watermark).
     """
+    if to_offset is not None and from_offset >= to_offset:
+        raise click.UsageError(
+            f"Nothing lies from offset {from_offset:,} up to and without {to_offset:,}."
+        )
     with opened_to_read(data) as log:
         found = list(_timelines(log, topic, partitions, from_offset, to_offset))
+        if not found:
+            raise Misuse("No partition has such offsets.")
         names = _names(log)
     if as_json:
         _write_json(found, names)
@@ -445,8 +461,9 @@ def _timelines(
 
     known = log.topics().get(topic)
     if known is None:
-        others = ", ".join(log.topics()) or "none"
-        raise UnknownTopicOrPartitionError(f"{log.path} has no topic {topic!r}, only {others}")
+        others = ", ".join(log.topics())
+        rest = f"only {others}" if others else "and no other"
+        raise UnknownTopicOrPartitionError(f"{log.path} has no topic {topic!r}, {rest}")
     for number in partitions or known:
         whole = read_timeline(log.partition(topic, number))
         if start <= 0 and end is None:
@@ -454,10 +471,14 @@ def _timelines(
             continue
         stop = whole.high_watermark if end is None else min(end, whole.high_watermark)
         if start >= stop:
-            raise Misuse(
-                f"{topic}-{number} has offsets {whole.log_start_offset:,} to {whole.high_watermark:,}: "
-                f"nothing lies between {start:,} and {stop:,}."
+            nothing = (
+                f"{topic}-{number} has offsets {whole.log_start_offset:,} to {whole.high_watermark:,}: none is there to "
+                "draw."
             )
+            if partitions or len(known) == 1:
+                raise Misuse(nothing)
+            talk(nothing)
+            continue
         yield whole.between(start, stop)
 
 

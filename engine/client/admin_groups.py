@@ -259,12 +259,18 @@ class GroupAdmin:
 
         return execute_reset(self._broker.groups, plans_of(plans))
 
-    def export_reset(self, plans: ResetPlan | Mapping[str, ResetPlan]) -> str:
-        """Plans as the CSV lines of Kafka's tool, for ``from_csv``."""
+    def export_reset(
+        self, plans: ResetPlan | Mapping[str, ResetPlan], *, names_groups: bool | None = None
+    ) -> str:
+        """Plans as the CSV lines of Kafka's tool, for ``from_csv``: ``[group,]topic,partition,offset``.
+
+        The group stands in front where there are several plans, or as ``names_groups`` says: Kafka's tool leaves it
+        out only for one group that was asked for by its name, not for the only one of all groups.
+        """
         from ..broker.offset_reset import export_plan
         from .reset_targets import plans_of
 
-        return export_plan(plans_of(plans))
+        return export_plan(plans_of(plans), names_groups=names_groups)
 
     def reset_offsets(
         self, group_id: str, *, topics: Iterable[str] | None = None, **target: Any

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from .._native.accumulator import key_partitions
 from .._native.batch import decode
-from .._native.columns import AbortedIndex, crc_ok_column, scan_column
+from .._native.columns import AbortedIndex, scan_column
 from ..base.errors import BatchError, CorruptRecordError
 from ..base.rows import ABORTED_DTYPE
 from ..segment.compression import DECOMPRESSED_BYTES_MAX, decompressor
@@ -26,19 +25,6 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from .._native.batch import RecordColumns
-
-__all__ = [
-    "AbortedIndex",
-    "BatchColumn",
-    "Ends",
-    "aborted_by_file",
-    "aborted_index",
-    "crc_ok_column",
-    "index_of_ends",
-    "key_partitions",
-    "scan_batches",
-    "transaction_ends",
-]
 
 CHUNK_BYTES: Final = 4 << 20
 TRANSACTIONAL: Final = 0x10

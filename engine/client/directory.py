@@ -86,8 +86,9 @@ class LogDirectory:
     def _partitions_of(self, topic: str) -> list[int]:
         partitions = self._topics().get(topic)
         if partitions is None:
-            known = ", ".join(self._topics()) or "none"
-            raise UnknownTopicOrPartitionError(f"{self.path} has no topic {topic!r}, only {known}")
+            known = ", ".join(self._topics())
+            others = f"only {known}" if known else "and no other"
+            raise UnknownTopicOrPartitionError(f"{self.path} has no topic {topic!r}, {others}")
         return partitions
 
     def partition(self, topic: str, partition: int) -> Partition:
@@ -99,8 +100,13 @@ class LogDirectory:
         key = TopicPartition(topic, partition)
         if key not in self._data:
             known = self._partitions_of(topic)
+            here = (
+                f"{known[0]} to {known[-1]}"
+                if len(known) > 2 and len(known) == known[-1] - known[0] + 1
+                else ", ".join(map(str, known))  # of one broker among several
+            )
             raise UnknownTopicOrPartitionError(
-                f"topic {topic!r} has partitions {known}, not {partition}"
+                f"topic {topic!r} has partitions {here}, not {partition}"
             )
         return self._data.get(key)
 

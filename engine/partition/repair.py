@@ -14,6 +14,7 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..base.disk import list_files, map_file
+from ..base.errors import BatchError, OncelogError
 from ..segment.batch import scan_prefix
 from ..segment.names import LOG, OFFSET_INDEX, SNAPSHOT, TIME_INDEX, TXN_INDEX, parse_file
 from .data_directory import DataDirectory
@@ -105,7 +106,7 @@ def _cut(partition: Partition, sizes: dict[int, int]) -> Cut | None:
     gone = [base for base in sizes if base not in kept]
     if not shorter and not gone:
         return None
-    why = str(partition.damage[0]) if partition.damage else "nothing of it lies above the log start"
+    why = _reason(partition.damage[0]) if partition.damage else "nothing lies above the log start"
     total = sum(sizes.values()) - sum(segment.size for segment in kept.values())
     first = min([*shorter, *gone])
     position = kept[first].size if first in kept else 0
@@ -115,6 +116,11 @@ def _cut(partition: Partition, sizes: dict[int, int]) -> Cut | None:
         for base in sorted({*shorter, *gone})
     )
     return Cut(f"{directory}/{first:020d}{LOG}", position, total, sound, why)
+
+
+def _reason(damage: OncelogError) -> str:
+    """What is wrong, without the place, which the cut names itself, and without what a reader would be told to do."""
+    return damage.what if isinstance(damage, BatchError) else str(damage)
 
 
 def _sound_behind(file: str, position: int) -> int:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncelog._native.offsets import offset_records
+from oncelog._native.offset_records import offset_records
 from oncelog.base.errors import CorruptRecordError, InvalidGroupIdError, UnsupportedVersionError
 from oncelog.broker import group_records
 from oncelog.broker.group_protocol import (

@@ -10,7 +10,7 @@ from oncelog.broker.topics import NewTopic
 from oncelog.partition.data_directory import DataDirectory
 from oncelog.segment.batch import encode
 
-from .brokers import ORDERS, ManualClock, VerbProducer, opened, plain, values_of
+from .brokers import ORDERS, ManualClock, VerbProducer, crashed, opened, plain, values_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -104,7 +104,7 @@ def test_checkpoints_leave_little_to_recover_after_a_crash(tmp_path: Path) -> No
     assert broker.partition(ORDERS).recovery_point == 0
     clock.advance(MINUTE)
     broker.tick()
-    broker._data.abandon()
+    crashed(broker)
     reader = DataDirectory(tmp_path, now_ms=clock)
     assert reader._recovery_points[ORDERS] >= 4
     reader.close()

@@ -133,6 +133,7 @@ def test_after_a_failed_sync_nothing_more_is_written(tmp_path: Path) -> None:
     with pytest.raises(KafkaStorageError, match="offline"):
         log.put({"leader_epoch": 1})
     assert log.facts == {}
+    log.close()
 
 
 def test_a_file_that_is_mostly_history_is_written_anew(tmp_path: Path) -> None:

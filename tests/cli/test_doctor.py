@@ -6,8 +6,10 @@ import json
 import resource
 from typing import TYPE_CHECKING, Any
 
+import oncelog
 from oncelog.spark import java
 from tests.cli.running import Command
+from tests.golden_cases import GOLDEN
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,9 +44,35 @@ def test_it_looks_at_all_that_matters(tmp_path: Path) -> None:
 
 
 def test_rows_are_for_people(tmp_path: Path) -> None:
-    result = DOCTOR.run("--data", tmp_path / "not" / "there" / "yet")
+    result = DOCTOR.run("--data", tmp_path)
     assert result.exit_code == 0
     assert result.stdout.splitlines()[0].split() == ["what", "verdict", "found"]
+
+
+def test_a_directory_that_is_not_there_is_told_with_what_to_do(tmp_path: Path) -> None:
+    """Goal: a slip in a name does not pass for a sound directory, though the disk above it is fine."""
+    row = findings(tmp_path / "not" / "there" / "yet")["data directory"]
+    assert (row["verdict"], row["found"]) == ("note", f"{tmp_path}/not/there/yet does not exist")
+    assert "correct its name, or let 'oncelog topics create' make it" in row["advice"]
+    assert row["advice"].endswith(f"the disk was looked at in {tmp_path}")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_the_directory_is_is_told(tmp_path: Path) -> None:
+    with oncelog.open(tmp_path / "ours"):
+        pass
+    assert findings(tmp_path / "ours")["data directory"]["found"].endswith("ours, oncelog's")
+    kafka = GOLDEN / "txn-offsets/data"
+    assert findings(kafka)["data directory"]["found"].endswith(", a Kafka broker's")
+    (tmp_path / "empty").mkdir()
+    assert findings(tmp_path / "empty")["data directory"]["found"].endswith("empty, still empty")
+    row = findings(tmp_path)["data directory"]
+    assert row["verdict"] == "note"
+    assert "is not a log directory" in row["advice"]
+    (tmp_path / "file").touch()
+    result = DOCTOR.run("--data", tmp_path / "file")
+    assert result.exit_code == 1
+    assert f"data directory: {tmp_path}/file is a file, not a data directory." in result.stderr
 
 
 def test_no_java_is_a_note_with_a_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

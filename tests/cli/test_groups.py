@@ -218,6 +218,18 @@ def test_several_groups_are_exported_and_taken_back(data: Path, tmp_path: Path) 
     assert plan(data, "--from-file", str(file)) == {"a-0": 9}
 
 
+def test_the_only_one_of_all_groups_is_exported_with_its_name(data: Path, tmp_path: Path) -> None:
+    """Goal: as in Kafka's tool, only a group asked for by its name is left out of its lines, so that a script that
+    says --all-groups gets the same columns however many there are; and the lines are taken back either way."""
+    words = ("groups", "reset-offsets", "--data", data)
+    text = printed(*words, "--all-groups", "--all-topics", "--to-current", "--export")
+    assert text == "g,a,0,4\ng,a,1,6\n"
+    file = tmp_path / "plan.csv"
+    file.write_text(text)
+    for scope in ("--all-groups", "g"):
+        assert printed(*words, scope, "--from-file", file, "--export").count("a,0,4\n") == 1
+
+
 def test_one_bad_partition_keeps_the_others_untouched(data: Path) -> None:
     before = committed(data, "g")
     words = ("groups", "reset-offsets", "g", "--topic", "a:0,7", "--to-latest", "--execute")

@@ -100,6 +100,28 @@ def test_end_to_end_and_transactions(tmp_path: Path) -> None:
     assert records_in(tmp_path, "t") == 120
 
 
+def test_transactions_are_counted_by_records_as_the_other_measurements(tmp_path: Path) -> None:
+    """Goal: --num-records means records in each of them; a last transaction takes what is left."""
+    words = ("transactions", "--records-per-transaction", "4", "--record-size", "10")
+    result = PERF.run(*words, "--num-records", "10", "--json", "--data", tmp_path)
+    figures = json.loads(result.stdout)
+    assert (figures["transactions"], figures["records"]) == (3, 10)
+    assert records_in(tmp_path, "perf") == 10
+    result = PERF.run(*words, "--num-records", "1", "--num-transactions", "1", "--data", tmp_path)
+    assert result.exit_code == 2
+    assert "Give one of --num-records and --num-transactions." in result.stderr
+
+
+@pytest.mark.parametrize("kind", ["end-to-end", "transactions"])
+def test_a_throughput_holds_for_them_as_well(tmp_path: Path, kind: str) -> None:
+    result = PERF.run(
+        *(kind, "--num-records", "31", "--throughput", "100", "--json", "--data", tmp_path)
+    )
+    figures = json.loads(result.stdout)
+    assert figures["records"] == 31
+    assert figures["seconds"] >= 0.3
+
+
 def test_a_plot_is_written(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     path = tmp_path / "perf.png"

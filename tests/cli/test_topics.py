@@ -172,10 +172,29 @@ def test_offsets_are_those_of_a_committed_reader_unless_told_otherwise(
     assert printed("offsets", "get", *words, "--data", MIXED) == shown
 
 
+def test_a_slip_of_some_zeros_does_not_make_partitions_without_end(tmp_path: Path) -> None:
+    """Goal: a number of partitions that nobody means is refused before the topic is written down, as the directory
+    would make and open them all from then on."""
+    data = tmp_path / "data"
+    printed("topics", "create", "orders", "--data", data)
+    for words in (("create", "more"), ("alter", "orders")):
+        sentence = refused("topics", *words, "--partitions", "99999999", "--data", data)
+        assert "and at most 10,000 are made at once" in sentence
+    assert printed("topics", "list", "--data", data) == "orders\n"
+    assert printed("offsets", "get", "--data", data) == "orders:0:0\n"
+
+
 def test_offsets_that_cannot_be_had_are_told_beside_those_that_can() -> None:
     result = run_command("offsets", "get", "side", "--partitions", "0,7", "--data", MIXED)
     assert (result.exit_code, result.stdout) == (2, "side:0:16\n")
-    assert "topic 'side' has partitions [0, 1], not [7]" in result.stderr
+    assert "topic 'side' has partitions 0, 1, not 7" in result.stderr
+    for words in ("7-9999999999", "99999999999"):  # neither is counted through
+        assert (
+            run_command(
+                *("offsets", "get", "side", "--partitions", words, "--data", MIXED)
+            ).exit_code
+            == 2
+        )
     assert "is not a date and time like" in refused(
         "offsets", "get", "--time", "noon", "--data", MIXED
     )

@@ -127,10 +127,11 @@ def test_abort_at_an_offset_refuses_what_a_coordinator_will_end(tmp_path: Path) 
     leave_open(tmp_path)
     where = ("--topic", "orders", "--start-offset")
     known = TRANSACTIONS.run("abort", *where, "0", "--data", tmp_path)
-    assert known.exit_code == 1
+    assert known.exit_code == 2
     assert "belongs to transactional id 'teller-1'" in known.stderr
     nowhere = TRANSACTIONS.run("abort", *where, "1", "--data", tmp_path)
-    assert nowhere.exit_code == 1
+    assert nowhere.exit_code == 2
+    assert "'oncelog transactions find-hanging' lists those that are" in nowhere.stderr
     assert "no open transaction that starts at offset 1" in nowhere.stderr
 
 
@@ -179,6 +180,16 @@ def test_an_unknown_topic_is_named_with_those_there_are() -> None:
     assert result.exit_code == 2
     assert "no topic 'nope'" in result.stderr
     assert "mixed" in result.stderr
+
+
+def test_offsets_that_are_not_there_are_told() -> None:
+    words = ("timeline", "mixed", "--data", MIXED)
+    swapped = TRANSACTIONS.run(*words, "--from-offset", "50", "--to-offset", "10")
+    assert swapped.exit_code == 2
+    assert "Nothing lies from offset 50 up to and without 10." in swapped.stderr
+    beyond = TRANSACTIONS.run(*words, "--from-offset", "9000")
+    assert beyond.exit_code == 2
+    assert "mixed-0 has offsets 0 to 823: none is there to draw." in beyond.stderr
 
 
 def test_the_json_has_the_aborted_transactions_of_kafkas_indexes() -> None:
@@ -235,8 +246,18 @@ const whole = { ...drawn };
 listeners.wheel({ preventDefault() {}, deltaX: 0, deltaY: -2000, offsetX: 800 });
 const near = [PANELS[0].from, PANELS[0].to];
 listeners.pointermove({ offsetX: 800, offsetY: 50, clientX: 0, clientY: 0 });
+const held = [];
+listeners.pointerdown({ pointerId: 1, offsetX: 800 });
+listeners.pointermove({ offsetX: 700 }); held.push(PANELS[0].from);
+listeners.pointercancel();
+listeners.pointermove({ offsetX: 600, offsetY: 50, clientX: 0, clientY: 0 }); held.push(PANELS[0].from);
+for (const key of ["+", "-", "ArrowLeft", "ArrowRight", "x"]) listeners.keydown({ key, preventDefault() {} });
+const isInside = PANELS[0].from >= PANELS[0].start && PANELS[0].to <= PANELS[0].end;
+PANELS[0].transactions.began[0] = 2 ** 62;  // no date, and a timestamp that a producer may give
+const words = PANELS[0].words(0, false);
 listeners.dblclick();
-console.log(JSON.stringify({ rects: whole.rects, texts: drawn.texts, near, again: [PANELS[0].from, PANELS[0].to] }));
+console.log(JSON.stringify({ rects: whole.rects, texts: drawn.texts, near, again: [PANELS[0].from, PANELS[0].to],
+  held, isInside, words }));
 """
 
 
@@ -261,6 +282,9 @@ def test_the_page_draws_zooms_and_goes_back(tmp_path: Path) -> None:
     assert 0 < start < end < 823
     assert end - start < 100
     assert said["again"] == [0, 823]
+    assert said["held"][0] == said["held"][1] > start  # dragged, until the hand was taken off
+    assert said["isInside"]
+    assert "timestamp 4611686018427388000" in said["words"]
 
 
 def test_a_crowded_picture_is_not_empty(tmp_path: Path) -> None:

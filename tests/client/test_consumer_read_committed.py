@@ -266,14 +266,18 @@ def test_latest_is_the_last_stable_offset_for_who_reads_committed(broker: LocalB
 # ---------------------------------------------------------------- compacted logs
 
 
-def history_of(tmp_path: Path) -> tuple[LocalBroker, History]:
-    broker, history = LocalBroker(tmp_path / "data"), History(tmp_path / "compact-0")
+@pytest.fixture
+def history(broker: LocalBroker, tmp_path: Path) -> Iterator[History]:
+    """A log that is cleaned by hand, among the broker's."""
+    history = History(tmp_path / "compact-0")
     broker.take_in(history.partition)
-    return broker, history
+    with contextlib.closing(history.partition):
+        yield history
 
 
-def test_an_abort_marker_whose_data_was_compacted_away_is_passed(tmp_path: Path) -> None:
-    broker, history = history_of(tmp_path)
+def test_an_abort_marker_whose_data_was_compacted_away_is_passed(
+    broker: LocalBroker, history: History
+) -> None:
     history.txn(1, (b"a", b"doomed"), (b"b", b"doomed"))
     history.abort(1)
     history.put((b"k", b"kept"))
@@ -286,10 +290,9 @@ def test_an_abort_marker_whose_data_was_compacted_away_is_passed(tmp_path: Path)
 
 
 def test_where_the_last_record_of_a_batch_is_gone_the_position_is_behind_the_batch(
-    tmp_path: Path,
+    broker: LocalBroker, history: History
 ) -> None:
     """Goal: the position after a batch is its last offset + 1, whatever records it still has."""
-    broker, history = history_of(tmp_path)
     history.put((b"a", b"1"), (b"b", b"2"), (b"c", b"old"))
     history.put((b"c", b"new"))
     history.clean()
@@ -303,10 +306,9 @@ def test_where_the_last_record_of_a_batch_is_gone_the_position_is_behind_the_bat
     assert [offset for offset, _ in polled(consumer)] == [3]
 
 
-def test_empty_batches_are_passed_without_a_record_and_without_a_loop(tmp_path: Path) -> None:
+def test_empty_batches_are_passed_without_a_record_and_without_a_loop(broker: LocalBroker) -> None:
     """Goal: a batch that compaction has emptied, of data or of a marker, moves the position and nothing else.
     Method: batches with no records, appended as a leader would have replicated them."""
-    broker = LocalBroker(tmp_path / "data")
     partition = broker.create("orders")
     writer = Writer(partition, 7)
     writer.send(values(3), transactional=True)
@@ -328,11 +330,11 @@ def test_empty_batches_are_passed_without_a_record_and_without_a_loop(tmp_path: 
 
 
 def test_compaction_under_a_reader_neither_repeats_nor_shows_what_was_aborted(
-    tmp_path: Path,
+    broker: LocalBroker,
+    history: History,
 ) -> None:
     """Goal: segments are replaced while a consumer is in the middle of them.
     Method: poll a few records, clean, poll on; nothing that a reader of the cleaned log would see is missing."""
-    broker, history = history_of(tmp_path)
     for turn in range(12):
         history.txn(1, *((f"k{number}".encode(), f"{turn}".encode()) for number in range(4)))
         history.end(1, commit=turn % 3 != 0)
@@ -478,9 +480,10 @@ def test_a_truncation_is_seen_by_its_epoch_and_the_diverging_offset_is_named(
 
 
 @pytest.mark.parametrize("name", ["txn-mixed", "epoch-bumps"])
-def test_a_real_brokers_log_is_read_as_a_real_consumer_read_it(tmp_path: Path, name: str) -> None:
+def test_a_real_brokers_log_is_read_as_a_real_consumer_read_it(
+    broker: LocalBroker, name: str
+) -> None:
     """Goal: offsets at both levels are those that Kafka's own consumer returned, in pieces of any size."""
-    broker = LocalBroker(tmp_path / "data")
     with oncelog.open(GOLDEN / name / "data", read_only=True) as log:
         for topic, numbers in log.topics().items():
             for number in numbers:

@@ -71,7 +71,7 @@ def test_what_is_not_there_is_named_with_what_is() -> None:
             log.read("nothing")
         with pytest.raises(UnknownTopicOrPartitionError, match="nothing"):
             log.partition("nothing", 0)
-        with pytest.raises(UnknownTopicOrPartitionError, match=r"\[0, 1\], not 2"):
+        with pytest.raises(UnknownTopicOrPartitionError, match="0, 1, not 2"):
             log.read("side", 2)
         with pytest.raises(UnknownTopicOrPartitionError):
             log.read("__cluster_metadata", 0)
@@ -86,7 +86,7 @@ def test_a_directory_that_is_not_there_is_not_made(tmp_path: Path) -> None:
 def test_an_empty_directory_has_no_topics(tmp_path: Path) -> None:
     with oncelog.open(tmp_path, read_only=True) as log:
         assert log.topics() == {}
-        with pytest.raises(UnknownTopicOrPartitionError, match="none"):
+        with pytest.raises(UnknownTopicOrPartitionError, match="and no other"):
             log.read("any")
 
 
