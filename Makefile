@@ -30,7 +30,7 @@ PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13 python3
 
 # A strict editable install links every file by name, so a new or a removed file is a change of the
 # build, while an edited .py is not: the names are in the stamp's name, the compiled files before it.
-NAMES := $(shell find engine pyext spark_udf \( -name '*.py' -o -name '*.py[ix]' -o -name '*.pxd' -o -name py.typed \) \
+NAMES := $(shell find engine pyext spark_udf benches \( -name '*.py' -o -name '*.py[ix]' -o -name '*.pxd' -o -name py.typed \) \
 	2>/dev/null | LC_ALL=C sort | cksum | cut -d' ' -f1)
 COMPILED := $(wildcard csrc/*.c csrc/*.h pyext/*.pyx pyext/*.pxd)
 READY := $(VENV)/.ready-$(NAMES)
@@ -68,13 +68,12 @@ else
 endif
 
 .PHONY: bench
-bench: $(READY) $(VENV)/.bench ## compare with the peers and with the machine's limit (BENCH_ARGS="--only 'fetch.*'")
-	@$(PY) -m benches $(BENCH_ARGS)
+bench: $(READY) $(VENV)/.bench ## compare with the peers and with the machine's limit, and how costs grow (BENCH_ARGS="--only 'fetch.*'")
+	@$(PY) -m benches --html build/bench/report.html --png build/bench/report.png $(BENCH_ARGS)
 
 .PHONY: bench-kafka
-bench-kafka: $(READY) ## Spark's own Kafka source and sink, and a commit, beside ours, on a real broker; needs Maven and Java 17 (BENCH_ARGS="--records 1000000")
+bench-kafka: $(READY) $(VENV)/.bench ## Kafka's own perf tools, Spark's own Kafka source and sink, and commits beside ours, on a real broker; needs Java 17, and Maven the first time (BENCH_ARGS="--records 1000000")
 	@$(PY) -m benches.kafka --jars $(INTEROP_JARS) $(BENCH_ARGS)
-	@$(PY) -m benches.kafka_commits --jars $(INTEROP_JARS)
 
 .PHONY: soak
 soak: $(READY) ## memory of a large read, SOAK_BYTES (10 GiB) of disk; SOAK_STEPS (5000) random ones against the model; a copy of SOAK_MESSAGES (100000) through deaths; SOAK_KILLS (50) deaths of a Spark driver; threads for a minute

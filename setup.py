@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import shutil
 import sysconfig
+from fnmatch import fnmatch
 from glob import glob
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 from setuptools import Extension, find_packages, setup
 from setuptools.command.build_clib import build_clib
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
 SANITIZE = os.environ.get("ONCELOG_SANITIZE", "")
 ANNOTATE = os.environ.get("ONCELOG_ANNOTATE", "") not in ("", "0")
@@ -94,6 +96,20 @@ class BuildExtensions(build_ext):
         super().build_extensions()
 
 
+# What needs the checkout: a broker's jars, hours, or pytest's own way of finding benchmarks.
+NOT_SHIPPED = ("conftest", "kafka*", "*soak")
+
+
+class BuildModules(build_py):
+    """The Python modules; of the benchmarks those that `oncelog bench` runs."""
+
+    def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
+        found: list[tuple[str, str, str]] = super().find_package_modules(package, package_dir)
+        if package != "oncelog.benches":
+            return found
+        return [one for one in found if not any(fnmatch(one[1], name) for name in NOT_SHIPPED)]
+
+
 def extension(source: str) -> Extension:
     """The module that one .pyx becomes."""
     return Extension(
@@ -119,6 +135,7 @@ setup(
     package_dir={
         "oncelog": "engine",
         "oncelog._native": "pyext",
+        "oncelog.benches": "benches",  # in a checkout also `benches`, which is the same files
         "oncelog.spark": "spark_udf",
         "pyspark_oncelog": "spark_udf/pyspark_oncelog",  # the name that Spark looks for
     },
@@ -126,12 +143,21 @@ setup(
         "oncelog",
         *(f"oncelog.{room}" for room in find_packages("engine")),
         "oncelog._native",
+        "oncelog.benches",
         "oncelog.spark",
         "pyspark_oncelog",
     ],
-    package_data={"oncelog": ["py.typed"], "oncelog._native": ["*.pyi"]},
+    package_data={
+        "oncelog": ["py.typed"],
+        "oncelog._native": ["*.pyi"],
+        "oncelog.benches": ["targets.toml"],
+    },
     libraries=[("oncelog_c", LIBRARY)],
     ext_modules=[extension(source) for source in PYX_SOURCES],
-    cmdclass={"build_clib": BuildLibrary, "build_ext": BuildExtensions},
+    cmdclass={
+        "build_clib": BuildLibrary,
+        "build_ext": BuildExtensions,
+        "build_py": BuildModules,
+    },
     options={"build": {"build_base": BUILD_BASE}},
 )

@@ -2,7 +2,8 @@
 Times    "1": send() of one record and result(), one after another; "1000": send_arrow() of 1,000 and flush(). "os":
          acknowledged records survive the process. "fsync": they survive a loss of power.
 Excludes opening, making the records.
-Anchor   LMDB and SQLite (WAL) with as many records in a transaction and the same durability: rising keys, appended.
+Anchor   LMDB, SQLite (WAL) and RocksDB (WAL) with as many records in a transaction and the same durability: rising
+         keys, appended. write() of as many values to the end of a file, and fdatasync(), is the limit.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from .bench_send import TOPIC, Log, values_of
-from .client_peers import lmdb, sqlite
+from .bench_send import TOPIC, Log, revealing, values_of
 from .harness import Case, Contestant, Role, Unit
+from .stores import bare_file, lmdb, rocksdb, sqlite
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,7 +23,12 @@ if TYPE_CHECKING:
 
     from .harness import Settings
 
-COUNTS: Final = {("os", 1): 2_000, ("os", 1000): 50_000, ("fsync", 1): 50}
+COUNTS: Final = {
+    ("os", 1): 2_000,
+    ("os", 1000): 50_000,
+    ("fsync", 1): 50,
+    ("fsync", 1000): 20_000,
+}
 
 
 def _ours(values: Sequence[bytes], durability: str, per_commit: int) -> Contestant:
@@ -45,12 +51,7 @@ def _ours(values: Sequence[bytes], durability: str, per_commit: int) -> Contesta
 
     call = one_by_one if per_commit == 1 else in_batches
 
-    def reveal() -> int:
-        before = log.end()
-        call()
-        return log.end() - before
-
-    return Contestant("oncelog", Role.OURS, call, reveal=reveal)
+    return Contestant("oncelog", Role.OURS, call, reveal=revealing(log, call))
 
 
 def cases(settings: Settings) -> Iterator[Case]:
@@ -66,6 +67,8 @@ def cases(settings: Settings) -> Iterator[Case]:
                 _ours(values, durability, per_commit),
                 lmdb(settings, values, per_commit, synced=synced),
                 sqlite(settings, values, per_commit, synced=synced),
+                rocksdb(settings, values, per_commit, synced=synced),
+                bare_file(values, per_commit, synced=synced),
             ],
         )
 

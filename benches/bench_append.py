@@ -32,7 +32,7 @@ VALUE_BYTES: Final = {"100 B": 100, "1 KB": 1000}
 BATCHES: Final = 64
 
 
-class _Partition:
+class FreshPartition:
     """A partition that is new for every round."""
 
     def __init__(self, batches: Sequence[EncodedBatches]) -> None:
@@ -87,7 +87,7 @@ def cases(settings: Settings) -> Iterator[Case]:
     for label, value_bytes in VALUE_BYTES.items():
         count = 2 if settings.quick else BATCHES
         batches = logs.one_mebibyte_batches(settings, value_bytes, count)
-        partition, file = _Partition(batches), _File()
+        partition, file = FreshPartition(batches), _File()
         yield Case(
             f"append.{label.replace(' ', '')}",
             f"append 1 MiB batches, records of {label}",

@@ -1,18 +1,25 @@
 """What does an exactly-once commit cost?
-Times    "one": begin, send one record of 100 B, commit. "threads": the same from 16 producers with a partition each, all
-         commits counted. "many": one producer's commits in a log with 100,000 transactional ids and 1,000 partitions.
-Excludes opening, initialising the producers.
-Anchor   for "threads" the commits of one producer, and bare threads with a file and an fdatasync each; for "many" the
-         same commits in a log with ten ids and ten partitions.
+Times    "one": begin, send one record of 100 B, commit, one after another. "threads": the same from 2, 4, 8 and 16
+         producers with a partition and a thread each, all commits counted. "many": one producer's commits in a log with
+         100,000 transactional ids and 1,000 partitions. "syncs": how often a commit waits for the device, counted.
+         "os": what is committed survives the process; "fsync": a loss of power.
+Excludes opening, initialising the producers; threads are started inside the clock.
+Anchor   for "threads" the same commits by one of the producers, and bare threads with a file each and a write() or
+         fdatasync() for each record; for "many" the same commits in a log with ten ids and ten partitions.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
+import weakref
 from typing import TYPE_CHECKING, Final
 
-from .bench_send import TOPIC, Log
+from oncelog.base.disk import Disk
+from oncelog.client import client
+
+from .bench_send import TOPIC, Log, revealing
 from .harness import Case, Contestant, Role, Scratch, Unit
 
 if TYPE_CHECKING:
@@ -25,34 +32,26 @@ if TYPE_CHECKING:
     from .harness import Settings
 
 VALUE: Final = b"x" * 100
-THREADS: Final = 16
+THREADS: Final = (2, 4, 8, 16)
+MOST: Final = max(THREADS)
+COMMITS: Final = {"os": 512, "fsync": 256}  # of one round, by all threads together
 ONE_THREAD: Final = "one thread"
-BARE: Final = "bare fdatasync, 16 threads"
 TEN: Final = "ten ids and partitions"
+ONE_SYNC: Final = "one fdatasync"
 
 
-def _producer(log: Log, name: str) -> Producer:
+def producer_of(log: Log, name: str) -> Producer:
     producer: Producer = log.log.producer(transactional_id=name)
     producer.init_transactions()
     return producer
 
 
-def _commits(producer: Producer, partition: int, count: int) -> int:
+def commits(producer: Producer, partition: int, count: int) -> int:
     for _ in range(count):
         producer.begin_transaction()
         producer.send(TOPIC, VALUE, partition=partition)
         producer.commit_transaction()
     return count
-
-
-def _one(durability: str, count: int) -> Contestant:
-    log = Log("txn", durability=durability)
-    producer = _producer(log, "teller")
-
-    def call(log: Log = log) -> int:
-        return _commits(producer, 0, count)
-
-    return Contestant("oncelog", Role.OURS, call, reveal=call)
 
 
 def in_threads(calls: list[Callable[[], object]]) -> None:
@@ -63,80 +62,141 @@ def in_threads(calls: list[Callable[[], object]]) -> None:
         thread.join()
 
 
-def _threads(count: int) -> list[Contestant]:
-    """Sixteen producers, then one, doing as many commits in total."""
-    log = Log("txn-threads", THREADS, durability="fsync")
-    producers = [_producer(log, f"teller-{number}") for number in range(THREADS)]
+class _Tellers:
+    """Producers with a partition each in one log, and bare files beside them."""
 
-    def together(log: Log = log) -> int:
+    def __init__(self, durability: str) -> None:
+        self._log = Log("txn", MOST, durability=durability)
+        self._producers = [producer_of(self._log, f"teller-{number}") for number in range(MOST)]
+        self._is_synced = durability == "fsync"
+        self._scratch = Scratch("bare")
+        self._files = [
+            os.open(self._scratch.path / str(number), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+            for number in range(MOST)
+        ]
+        for descriptor in self._files:
+            weakref.finalize(self, os.close, descriptor)
+
+    def commit(self, threads: int, count: int) -> None:
+        if threads == 1:
+            commits(self._producers[0], 0, count)
+            return
         in_threads(
             [
-                lambda number=number, producer=producer: _commits(
-                    producer, number, count // THREADS
-                )  # type: ignore[misc]
-                for number, producer in enumerate(producers)
+                functools.partial(commits, self._producers[number], number, count // threads)
+                for number in range(threads)
             ]
         )
-        return count
 
-    def alone(log: Log = log) -> int:
-        return _commits(producers[0], 0, count)
-
-    scratch = Scratch("fdatasync")
-    files = [
-        os.open(scratch.path / str(number), os.O_RDWR | os.O_CREAT) for number in range(THREADS)
-    ]
-
-    def write(descriptor: int) -> None:
-        for _ in range(count // THREADS):
+    def _write(self, descriptor: int, count: int) -> None:
+        for _ in range(count):
             os.write(descriptor, VALUE)
-            os.fdatasync(descriptor)
+            if self._is_synced:
+                os.fdatasync(descriptor)
 
-    def bare(scratch: Scratch = scratch) -> int:
-        in_threads([lambda file=file: write(file) for file in files])  # type: ignore[misc]
-        return count
+    def write(self, threads: int, count: int) -> None:
+        in_threads(
+            [
+                functools.partial(self._write, file, count // threads)
+                for file in self._files[:threads]
+            ]
+        )
 
-    return [
-        Contestant("oncelog", Role.OURS, together, reveal=together),
-        Contestant(ONE_THREAD, Role.PEER, alone, reveal=alone),
-        Contestant(BARE, Role.LIMIT, bare, reveal=bare),
-    ]
+    def contestants(self, threads: int, count: int) -> list[Contestant]:
+        """Ours from so many threads, from one, and the bare device."""
+
+        def written() -> list[bytes]:
+            sizes = [os.fstat(file).st_size for file in self._files]
+            bare()
+            return [
+                os.pread(file, len(VALUE), at)
+                for file, start in zip(self._files, sizes, strict=True)
+                for at in range(start, os.fstat(file).st_size, len(VALUE))
+            ]
+
+        ours = functools.partial(self.commit, threads, count)
+        alone = functools.partial(self.commit, 1, count)
+        bare = functools.partial(self.write, threads, count)
+        name = f"bare {'fdatasync' if self._is_synced else 'write'}"
+        name += f", {threads} threads" if threads > 1 else ""
+        others = [Contestant(name, Role.LIMIT, bare, reveal=written)]
+        if threads > 1:
+            shown = revealing(self._log, alone)
+            others.insert(0, Contestant(ONE_THREAD, Role.PEER, alone, reveal=shown))
+        return [Contestant("oncelog", Role.OURS, ours, reveal=revealing(self._log, ours)), *others]
 
 
-def _many(ids: int, partitions: int, count: int) -> Callable[[], int]:
+def _with_threads(settings: Settings) -> Iterator[Case]:
+    for durability, commits_of_a_round in COMMITS.items():
+        count = MOST if settings.quick else commits_of_a_round
+        tellers = _Tellers(durability)
+        for threads in (1, *THREADS):
+            # The case with most threads is the one that a target speaks of.
+            many = "threads" if threads == MOST else f"threads.{threads}"
+            who = f" of {threads} threads" if threads > 1 else ""
+            yield Case(
+                f"commit.{durability}.{'one' if threads == 1 else many}",
+                f"transactions of one record{who}, durability {durability}",
+                Unit.NS_PER_RECORD,
+                count,
+                tellers.contestants(threads, count),
+            )
+
+
+class _CountingDisk(Disk):
+    syncs = 0
+
+    def sync(self, descriptor: int) -> None:
+        self.syncs += 1
+        super().sync(descriptor)
+
+
+def _syncs(count: int) -> Case:
+    """How often a commit waits for the device: data and decision."""
+    disk, scratch = _CountingDisk(), Scratch("syncs")
+    log = client.Log(scratch.path, durability="fsync", _disk=disk)
+    weakref.finalize(scratch, log.close)
+    log.create_topic(TOPIC)
+    producer = log.producer(transactional_id="teller")
+    producer.init_transactions()
+    commits(producer, 0, 1)  # makes what is made once
+
+    def call(scratch: Scratch = scratch) -> float:
+        before = disk.syncs
+        commits(producer, 0, count)
+        return (disk.syncs - before) / count
+
+    return Case(
+        "commit.fsync.syncs",
+        "waits for the device in a transaction of one record",
+        Unit.SYNCS,
+        1,
+        [
+            Contestant("oncelog", Role.OURS, call, reveal=call),
+            Contestant(ONE_SYNC, Role.LIMIT, lambda: 1.0),
+        ],
+    )
+
+
+def commits_among(ids: int, partitions: int, count: int) -> Callable[[], int]:
     log = Log("txn-many", partitions)
     for number in range(ids):
         log.log.broker.init_producer_id(f"id-{number}", 60_000)
-    producer = _producer(log, "teller")
+    producer = producer_of(log, "teller")
     for partition in range(partitions):  # all are open, as in a process that has used them
         log.log.broker.list_offsets((TOPIC, partition), -1)
 
     def call(log: Log = log) -> int:
-        return _commits(producer, partitions // 2, count)
+        return commits(producer, partitions // 2, count)
 
     return call
 
 
 def cases(settings: Settings) -> Iterator[Case]:
-    for durability, rounds in (("os", 500), ("fsync", 32)):
-        count = 2 if settings.quick else rounds
-        yield Case(
-            f"commit.{durability}.one",
-            f"transactions of one record, durability {durability}",
-            Unit.NS_PER_RECORD,
-            count,
-            [_one(durability, count)],
-        )
-    count = THREADS * (1 if settings.quick else 16)
-    yield Case(
-        "commit.fsync.threads",
-        "transactions of 16 threads, durability fsync",
-        Unit.NS_PER_RECORD,
-        count,
-        _threads(count),
-    )
+    yield from _with_threads(settings)
+    yield _syncs(2 if settings.quick else 20)
     count, ids, partitions = (2, 20, 12) if settings.quick else (500, 100_000, 1_000)
-    many, few = _many(ids, partitions, count), _many(10, 10, count)
+    many, few = commits_among(ids, partitions, count), commits_among(10, 10, count)
     yield Case(
         "commit.os.many",
         f"transactions among {ids:,} ids and {partitions:,} partitions",

@@ -2,14 +2,14 @@
 Times    "commit": synchronous commits of one offset, back to back. "rebalance": who reads what, for 100 members and
          1,000 partitions. "load": a million committed offsets, 1,000 to a batch, read again at start.
 Excludes opening, writing the offsets.
-Anchor   for "commit" confluent-kafka on the mock cluster in the same process, which keeps offsets in memory, for
+Anchor   for "commit" as many bare write() as the limit, and confluent-kafka on the mock cluster in the same process, which keeps offsets in memory, for
          "commit.broker" on the real one that ONCELOG_BENCH_KAFKA names (make bench-kafka starts it); for "rebalance"
          the same with a tenth of the partitions, ten times; for "load" a decode of the same bytes into columns.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from oncelog.broker.assignors import ASSIGNORS, MemberSubscription
 from oncelog.broker.group_answers import GroupOptions, OffsetCommit
@@ -21,6 +21,7 @@ from oncelog.segment.names import TopicPartition
 from .bench_send import TOPIC, Log
 from .client_peers import FLUSH_SECONDS, Mock, confluent
 from .harness import Case, Contestant, Role, Unit
+from .stores import bare_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from .harness import Settings
 
 COMMITS: Final = 50
+COMMIT_BYTES: Final = 120
 WARM_UP: Final = (
     5_000  # a broker that has just started is several times as slow: Java compiles as it goes
 )
@@ -43,14 +45,25 @@ def _commits(count: int) -> Contestant:
     log = Log("groups")
     consumer = log.log.consumer(group_id="g", enable_auto_commit=False)
     consumer.assign([(TOPIC, 0)])
-    offsets = {TopicPartition(TOPIC, 0): 0}
+    place = TopicPartition(TOPIC, 0)
+    offsets = {place: 1}
 
-    def call(log: Log = log) -> int:
+    def call(log: Log = log) -> None:
         for _ in range(count):
             consumer.commit(offsets)
-        return count
 
-    return Contestant("oncelog", Role.OURS, call, reveal=call)
+    def reveal() -> int:
+        call()
+        found = consumer.committed([place])[place]
+        assert found is not None
+        return int(found.offset)
+
+    return Contestant("oncelog", Role.OURS, call, reveal=reveal)
+
+
+def _write(count: int) -> Contestant:
+    """As many write() to the end of a file, each of about the bytes that a commit of one offset takes in the log."""
+    return bare_file([b"x" * COMMIT_BYTES] * count, 1, synced=False, is_compared=False)
 
 
 def _confluent_commits(settings: Settings, count: int, *, on_broker: bool) -> Contestant:
@@ -64,14 +77,25 @@ def _confluent_commits(settings: Settings, count: int, *, on_broker: bool) -> Co
         for _ in range(WARM_UP if on_broker and not settings.quick else 0):
             consumer.commit(offsets=offsets, asynchronous=False)
 
-        def call(mock: Mock = mock) -> int:  # whose producer is the cluster, as long as it lives
+        def call(mock: Mock = mock) -> None:  # whose producer is the cluster, as long as it lives
             for _ in range(count):
                 consumer.commit(offsets=offsets, asynchronous=False)
-            return count
 
+        made.append((consumer, call))
         return call
 
-    return confluent(settings, commits, on_broker=on_broker)
+    def reveal(mock: Mock) -> Callable[[], int]:
+        ((consumer, call),) = made
+
+        def committed() -> int:
+            call()
+            (found,) = consumer.committed([mock.partition(0)], timeout=FLUSH_SECONDS)
+            return int(found.offset)
+
+        return committed
+
+    made: list[tuple[Any, Callable[[], object]]] = []
+    return confluent(settings, commits, reveal=reveal, on_broker=on_broker)
 
 
 def _members(count: int) -> dict[str, MemberSubscription]:
@@ -114,23 +138,24 @@ def _load(count: int) -> list[Contestant]:
 
     broker = log.log.broker
 
-    def load() -> int:
+    def load() -> GroupCoordinator:
         state = broker._state_log(CONSUMER_OFFSETS)
         fresh = GroupCoordinator(state, broker.transactions, GroupOptions(), broker.now_ms)
         fresh.load()
         (found,) = fresh.offset_fetch("g", [TopicPartition(TOPIC, count - 1)]).values()
         assert found is not None
-        return 1
+        return fresh
 
     def read(log: Log = log) -> int:
-        for segment in partition.log.segments:
-            for rows in segment.rows():
-                for _ in decode(segment.view(), rows):
-                    pass
-        return 1
+        return sum(
+            len(columns)
+            for segment in partition.log.segments
+            for rows in segment.rows()
+            for columns in decode(segment.view(), rows)
+        )
 
     return [
-        Contestant("oncelog", Role.OURS, load, reveal=load),
+        Contestant("oncelog", Role.OURS, load, reveal=lambda: len(load().offset_fetch("g"))),
         Contestant(DECODE, Role.LIMIT, read, reveal=read),
     ]
 
@@ -143,7 +168,11 @@ def cases(settings: Settings) -> Iterator[Case]:
             f"synchronous commits of one offset, {'real broker' if on_broker else 'mock'}",
             Unit.NS_PER_RECORD,
             count,
-            [_commits(count), _confluent_commits(settings, count, on_broker=on_broker)],
+            [
+                _commits(count),
+                _confluent_commits(settings, count, on_broker=on_broker),
+                _write(count),
+            ],
         )
     members, partitions = (10, 100) if settings.quick else (100, 1_000)
     for name in ("range", "cooperative-sticky"):

@@ -42,7 +42,7 @@ def _make(count: int) -> Scratch:
     return scratch
 
 
-class _Opened:
+class Opened:
     def __init__(self, count: int) -> None:
         self._scratch = _make(count)
         self._count = count
@@ -89,7 +89,7 @@ class _Opened:
 
 def cases(settings: Settings) -> Iterator[Case]:
     count = 20 if settings.quick else PARTITIONS
-    opened = _Opened(count)
+    opened = Opened(count)
     ours = {
         "read": ("to read", Contestant("oncelog", Role.OURS, opened.open, reveal=opened.open)),
         "ends": (

@@ -1,7 +1,7 @@
 """How fast are the headers of a log read, as recovery and every fetch do?
 Times    all header fields of 100 batches into one numpy array; with and without their checksums.
 Excludes opening the file: the bytes are in the cache.
-Anchor   aiokafka's batches, of which nine fields are read; memcpy and the checksum alone as limits.
+Anchor   the batches of aiokafka and kafka-python, of which nine fields are read; memcpy and the checksum alone as limits.
 """
 
 from __future__ import annotations
@@ -56,7 +56,6 @@ def cases(settings: Settings) -> Iterator[Case]:
                     settings,
                     lambda peer, check_crc=check_crc: lambda: peer.headers(data, check_crc),  # type: ignore[misc]
                     lambda peer, check_crc=check_crc: lambda: peer.headers(data, check_crc),  # type: ignore[misc]
-                    only=("aiokafka",),
                 ),
                 *([crc] if check_crc else []),
                 floor.memcpy(len(data), settings),

@@ -26,7 +26,7 @@ PRODUCERS: Final = 100_000
 DICT: Final = "dict lookup"
 
 
-def _table(ids: list[int]) -> ProducerTable:
+def table_of(ids: list[int]) -> ProducerTable:
     rows = np.zeros(len(ids), PRODUCER_DTYPE)
     rows["producer_id"] = ids
     rows["last_sequence"] = 9
@@ -44,7 +44,7 @@ def cases(settings: Settings) -> Iterator[Case]:
     count = 100 if settings.quick else PRODUCERS
     rng = np.random.default_rng(settings.seed)
     ids = rng.choice(10 * count, count, replace=False).tolist()
-    table = _table(ids)
+    table = table_of(ids)
     asked = rng.permutation(ids).tolist()
     known = dict.fromkeys(ids, (0, 9))
     for kind, sequence in (("next", 10), ("duplicate", 0)):

@@ -2,7 +2,7 @@
 Times    read     all records of a log of transactions, a tenth aborted, to the sum of their lengths (read_committed)
          visible  the rule of read_committed as a UDF over (topic, partition, offset, producerId, attributes)
          decode   whole segments, read as binary files, to records (read_committed)
-         sink     rows into a log, committed exactly once
+         sink     rows into a log, committed exactly once; what was written is read back and compared
 Excludes the start of Spark and of its workers.
 Anchor   what the same job costs when the Python side does nothing: ready-made Arrow batches, a constant. Spark's own
          Kafka source and sink need a broker: make bench-kafka.
@@ -266,13 +266,23 @@ def _sink(count: int) -> Case:
             str(target[0].path / "log")
         )
 
+    def counted() -> None:
+        spark = _spark()[0]
+        rows = jobs.rows_to_write(spark, count)
+        rows.write.format(jobs.register_counter(spark)).mode("append").save(str(target[0].path))
+
     def nowhere() -> None:
         jobs.rows_to_write(_spark()[0], count).write.format("noop").mode("overwrite").save()
 
-    def reveal() -> int:
+    def written() -> jobs.Written:
         fresh()
         ours()
-        return count
+        return jobs.read_back(target[0].path / "log", jobs.TOPIC)
+
+    def seen() -> jobs.Written:
+        fresh()
+        counted()
+        return jobs.counted_in(target[0].path)
 
     return Case(
         "spark.sink.100B",
@@ -280,7 +290,8 @@ def _sink(count: int) -> Case:
         Unit.NS_PER_RECORD,
         count,
         [
-            _contestant("oncelog", Role.OURS, ours, reveal=reveal, setup=fresh),
+            _contestant("oncelog", Role.OURS, ours, reveal=written, setup=fresh),
+            _contestant("a writer that counts", Role.LIMIT, counted, reveal=seen, setup=fresh),
             _contestant("no sink at all", Role.LIMIT, nowhere),
         ],
     )

@@ -30,7 +30,7 @@ STEP: Final = 100  # offsets from one marker to the next
 SMALL: Final = "with 1,000 entries"
 
 
-def _entries(count: int, *, one_is_long: bool) -> bytes:
+def entries_of(count: int, *, one_is_long: bool) -> bytes:
     """Transactions one after another, each over most of the offsets up to its marker."""
     rows = np.zeros(count, ENTRY_DTYPE)
     numbers = np.arange(1, count + 1)
@@ -51,7 +51,7 @@ def cases(settings: Settings) -> Iterator[Case]:
         near = HITS - one_is_long  # the long one is a hit wherever one looks
         indexes = []
         for count in (many, few):
-            data = _entries(count, one_is_long=one_is_long)
+            data = entries_of(count, one_is_long=one_is_long)
             fetch_offset = count * 9 // 10 * STEP + 1  # most readers are near the end
             indexes.append(
                 (TxnIndex(data), fetch_offset, fetch_offset + near * STEP - STEP // 2, data)

@@ -1,17 +1,19 @@
-"""What people use today to put records somewhere and get them back: Kafka's C client, LMDB, SQLite.
+"""What people use today to talk to Kafka from Python: confluent-kafka, aiokafka, kafka-python.
 
-Each is optional; a missing one is said, not fatal. confluent-kafka talks to the mock cluster that librdkafka
-brings along: a broker in the same process that keeps batches in memory, without a disk or another machine.
+Each is optional; a missing one is said, not fatal. They talk to the mock cluster that librdkafka brings along: a broker
+in the same process that keeps batches in memory, without a disk or another machine.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import importlib
-import itertools
 import os
+import weakref
 from typing import TYPE_CHECKING, Any, Final
 
-from .harness import Contestant, Role, Scratch, version_of
+from .harness import Contestant, Role, version_of
 from .peers import NOT_INSTALLED
 
 if TYPE_CHECKING:
@@ -20,16 +22,19 @@ if TYPE_CHECKING:
     from .harness import Settings
 
 CONFLUENT: Final = "confluent-kafka"
-LMDB: Final = "LMDB"
-SQLITE: Final = "SQLite"
+AIOKAFKA: Final = "aiokafka"
+KAFKA_PYTHON: Final = "kafka-python"
+NO_MOCK: Final = "does not understand the mock cluster"
 TOPIC: Final = "events"
 FLUSH_SECONDS: Final = 60
 NO_BROKER: Final = "no broker: make bench-kafka starts one"
 BROKER: Final = "ONCELOG_BENCH_KAFKA"  # host:port of a real broker
-MAP_BYTES: Final = 4 << 30
+STOP_SECONDS: Final = 5
+PREPARED_ROUNDS: Final = 6  # of a client that must fetch ahead before each
+AHEAD_BYTES: Final = 64 << 20
 
 
-def _missing(name: str, module: str, settings: Settings) -> Contestant | None:
+def absent(name: str, module: str, settings: Settings) -> Contestant | None:
     """The contestant that cannot take part, None if it can."""
     try:
         if name in settings.without:
@@ -77,12 +82,36 @@ class Mock:
         """The topic's one partition, at an offset."""
         return self._kafka.TopicPartition(TOPIC, 0, offset)
 
+    @property
+    def address(self) -> str:
+        (broker,) = self.producer.list_topics(timeout=FLUSH_SECONDS).brokers.values()
+        return f"{broker.host}:{broker.port}"
+
+    def revealing(self, call: Callable[[], object], count: int) -> Callable[[], list[bytes]]:
+        """The values that a call puts into the topic, read back."""
+
+        def reveal() -> list[bytes]:
+            self.produce([b"makes the topic"])
+            consumer = self.consumer()
+            end = consumer.get_watermark_offsets(self.partition(0), timeout=FLUSH_SECONDS)[1]
+            call()
+            consumer.seek(self.partition(end))
+            found: list[bytes] = []
+            while len(found) < count:
+                messages = consumer.consume(count - len(found), timeout=FLUSH_SECONDS)
+                if not messages:
+                    break
+                found += [message.value() for message in messages if message.offset() >= end]
+            consumer.close()
+            return found
+
+        return reveal
+
     def consumer(self) -> Any:
         """A consumer at the start of the topic that fetches as much ahead as it may."""
-        (broker,) = self.producer.list_topics(timeout=FLUSH_SECONDS).brokers.values()
         consumer = self._kafka.Consumer(
             {
-                "bootstrap.servers": f"{broker.host}:{broker.port}",
+                "bootstrap.servers": self.address,
                 "group.id": "bench",
                 "enable.auto.commit": False,
                 "queued.min.messages": 10_000_000,
@@ -98,11 +127,12 @@ def confluent(
     settings: Settings,
     call: Callable[[Mock], Callable[[], object]],
     setup: Callable[[Mock], Callable[[], object]] | None = None,
+    reveal: Callable[[Mock], Callable[[], object]] | None = None,
     *,
     on_broker: bool = False,
 ) -> Contestant:
     """confluent-kafka on its mock cluster, or on the real broker that the environment names."""
-    missing = _missing(CONFLUENT, "confluent_kafka", settings)
+    missing = absent(CONFLUENT, "confluent_kafka", settings)
     if missing is not None:
         return missing
     address = os.environ.get(BROKER) if on_broker else None
@@ -115,55 +145,114 @@ def confluent(
         call(mock),
         version=version_of(CONFLUENT),
         setup=None if setup is None else setup(mock),
+        rounds=None if setup is None else PREPARED_ROUNDS,
+        reveal=None if reveal is None else reveal(mock),
     )
 
 
-def lmdb(
-    settings: Settings, values: Sequence[bytes], per_commit: int, *, synced: bool
+# ---------------------------------------------------------------- the other clients
+
+
+class AioClients:
+    """aiokafka's producer and consumer on a mock cluster; their loop runs while one of their calls does."""
+
+    def __init__(self) -> None:
+        self._kafka: Any = importlib.import_module("aiokafka")
+        self.mock = Mock()
+        self.loop = asyncio.new_event_loop()
+        weakref.finalize(self, self.loop.close)  # after the clients, which are made later
+        self._partition = self._kafka.TopicPartition(TOPIC, 0)
+        self._consumer: Any = None
+        self._producer: Any = None
+
+    def _started(self, kind: str, **options: Any) -> Any:
+        async def start() -> Any:
+            made = getattr(self._kafka, kind)(bootstrap_servers=self.mock.address, **options)
+            await made.start()
+            return made
+
+        made = self.loop.run_until_complete(start())
+        weakref.finalize(self, _stop, self.loop, made)
+        return made
+
+    def produce(self, values: Sequence[bytes]) -> None:
+        if self._producer is None:
+            self.mock.produce([b"makes the topic"])
+            self._producer = self._started("AIOKafkaProducer", acks=1)
+
+        async def send() -> None:
+            for value in values:
+                await self._producer.send(TOPIC, value, partition=0)
+            await self._producer.flush()
+
+        self.loop.run_until_complete(send())
+
+    def fetch_ahead(self, seconds: float) -> None:
+        """Goes back to the start of the topic, and lets the client fetch for a while."""
+        if self._consumer is None:
+            self._consumer = self._started(
+                "AIOKafkaConsumer",
+                auto_offset_reset="earliest",
+                enable_auto_commit=False,
+                max_partition_fetch_bytes=AHEAD_BYTES,
+                fetch_max_bytes=AHEAD_BYTES,
+            )
+
+        async def ahead() -> None:
+            if not self._consumer.assignment():
+                self._consumer.assign([self._partition])
+            await self._consumer.seek_to_beginning(self._partition)
+            await asyncio.sleep(seconds)
+
+        self.loop.run_until_complete(ahead())
+
+    def consume(self, count: int, per_poll: int) -> list[bytes]:
+        """The values of so many records, each looked at."""
+
+        async def take() -> list[bytes]:
+            found: list[bytes] = []
+            while len(found) < count:
+                got = await self._consumer.getmany(timeout_ms=1000, max_records=per_poll)
+                for records in got.values():
+                    found += [record.value for record in records]
+            return found
+
+        return self.loop.run_until_complete(take())
+
+
+def _stop(loop: asyncio.AbstractEventLoop, client: Any) -> None:
+    """Ends a client, whose cluster may be gone before it."""
+    with contextlib.suppress(Exception):
+        loop.run_until_complete(asyncio.wait_for(client.stop(), STOP_SECONDS))
+
+
+def aiokafka(
+    settings: Settings,
+    call: Callable[[AioClients], Callable[[], object]],
+    setup: Callable[[AioClients], Callable[[], object]] | None = None,
+    reveal: Callable[[AioClients], Callable[[], object]] | None = None,
 ) -> Contestant:
-    """LMDB with rising keys, appended: what its users do for a queue."""
-    missing = _missing(LMDB, "lmdb", settings)
+    """aiokafka on a mock cluster, which confluent-kafka brings along."""
+    missing = absent(AIOKAFKA, "aiokafka", settings) or absent(
+        CONFLUENT, "confluent_kafka", settings
+    )
     if missing is not None:
-        return missing
-    scratch = Scratch("lmdb")
-    environment: Any = importlib.import_module("lmdb").open(
-        str(scratch.path), map_size=MAP_BYTES, sync=synced, metasync=synced
+        return Contestant(AIOKAFKA, Role.PEER, missing=missing.missing)
+    clients = AioClients()
+    return Contestant(
+        AIOKAFKA,
+        Role.PEER,
+        call(clients),
+        version=version_of(AIOKAFKA),
+        setup=None if setup is None else setup(clients),
+        rounds=None if setup is None else PREPARED_ROUNDS,
+        reveal=None if reveal is None else reveal(clients),
     )
-    numbers = itertools.count()
-
-    def call(scratch: Scratch = scratch) -> None:
-        for first in range(0, len(values), per_commit):
-            with environment.begin(write=True) as transaction:
-                transaction.cursor().putmulti(
-                    [
-                        (next(numbers).to_bytes(8, "big"), value)
-                        for value in values[first : first + per_commit]
-                    ],
-                    append=True,
-                )
-
-    return Contestant(LMDB, Role.PEER, call, version=version_of("lmdb"))
 
 
-def sqlite(
-    settings: Settings, values: Sequence[bytes], per_commit: int, *, synced: bool
-) -> Contestant:
-    """SQLite in WAL mode, the rowid for an offset."""
-    if SQLITE in settings.without:
-        return Contestant(SQLITE, Role.PEER, missing=NOT_INSTALLED)
-    import sqlite3
-
-    scratch = Scratch("sqlite")
-    database = sqlite3.connect(scratch.path / "log.db", isolation_level=None)
-    database.execute("pragma journal_mode = wal")
-    database.execute(f"pragma synchronous = {'full' if synced else 'off'}")
-    database.execute("create table log (number integer primary key, value blob)")
-
-    def call(scratch: Scratch = scratch) -> None:
-        for first in range(0, len(values), per_commit):
-            rows = [(value,) for value in values[first : first + per_commit]]
-            database.execute("begin")
-            database.executemany("insert into log (value) values (?)", rows)
-            database.execute("commit")
-
-    return Contestant(SQLITE, Role.PEER, call, version=sqlite3.sqlite_version)
+def kafka_python(settings: Settings) -> Contestant:
+    """Named only: its metadata requests are not understood by the mock, and it waits for an answer in vain."""
+    missing = absent(KAFKA_PYTHON, "kafka", settings)
+    return missing or Contestant(
+        KAFKA_PYTHON, Role.PEER, missing=NO_MOCK, version=version_of(KAFKA_PYTHON)
+    )

@@ -39,8 +39,11 @@ SUM: Final = "sum over the mapping"
 MAP_AND_SUM: Final = "map and sum"
 WRITE: Final = "write() loop"
 LINEAR: Final = "linear C scan"
-NO_COMPILER: Final = "no C compiler"
-FLAGS: Final = ("-O3", "-std=c11", "-fPIC", "-shared", "-pthread")
+# An installed suite has no C sources to compile.
+NO_COMPILER: Final = (
+    "no C compiler" if (ROOT / "csrc/bench").is_dir() else "only in a checkout, by make bench"
+)
+FLAGS: Final = ("-O3", "-std=c11", "-pthread")
 PAGE: Final = 4096
 
 
@@ -61,35 +64,51 @@ class _Columns(ctypes.Structure):
     )
 
 
-def _compiler() -> list[str]:
-    """What Python's own extensions are compiled with, unless CC says otherwise."""
+def compiler() -> list[str] | None:
+    """What Python's own extensions are compiled with, unless CC says otherwise; None where there is none."""
     command = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
     words = shlex.split(command)
-    return words if shutil.which(words[0]) else ["cc"]
+    found = words if shutil.which(words[0]) else ["cc"]
+    return found if shutil.which(found[0]) else None
+
+
+def _built(name: str, sources: Sequence[Path], flags: Sequence[str]) -> Path | None:
+    """What the compiler makes of the sources, kept under their digest; None without a compiler or a source."""
+    csrc, command = ROOT / "csrc", compiler()
+    if command is None or not all(path.exists() for path in sources):
+        return None
+    digest = hashlib.sha256(" ".join((*command, *flags)).encode())
+    for path in sorted({*sources, *csrc.glob("*.h"), *csrc.glob("bench/*.[ch]")}):
+        digest.update(path.read_bytes())
+    made = ROOT / f"build/bench/{name.format(digest.hexdigest()[:16])}"
+    if not made.exists():
+        made.parent.mkdir(parents=True, exist_ok=True)
+        # Under a name of its own until it is whole: two runs may build at once.
+        part = made.with_suffix(f".{os.getpid()}")
+        words = [*command, *flags, f"-I{csrc}", "-o", str(part), *map(str, sources)]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise RuntimeError(f"{shlex.join(words)}\n{done.stderr}")
+        for old in made.parent.glob(name.format("*")):  # of other sources
+            old.unlink(missing_ok=True)
+        part.replace(made)
+    return made
 
 
 def build() -> Path | None:
     """The shared library; None where there is no C compiler or no source."""
     csrc = ROOT / "csrc"
     sources = [*sorted(csrc.glob("*.c")), csrc / "bench/floor.c"]
-    headers = [*sorted(csrc.glob("*.h")), csrc / "bench/floor.h"]
-    compiler = _compiler()
-    if shutil.which(compiler[0]) is None or not all(path.exists() for path in sources):
-        return None
-    digest = hashlib.sha256(" ".join((*compiler, *FLAGS)).encode())
-    for path in (*sources, *headers):
-        digest.update(path.read_bytes())
-    library = ROOT / f"build/bench/floor-{digest.hexdigest()[:16]}.so"
-    if not library.exists():
-        library.parent.mkdir(parents=True, exist_ok=True)
-        # Under a name of its own until it is whole: two runs may build at once.
-        made = library.with_suffix(f".{os.getpid()}")
-        command = [*compiler, *FLAGS, f"-I{csrc}", "-o", str(made), *map(str, sources)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise RuntimeError(f"{shlex.join(command)}\n{done.stderr}")
-        made.replace(library)
-    return library
+    return _built("floor-{}.so", sources, (*FLAGS, "-fPIC", "-shared"))
+
+
+def build_program(name: str) -> Path:
+    """A program of csrc/bench, each of which takes the floor in by itself."""
+    csrc = ROOT / "csrc"
+    made = _built(f"{name}-{{}}", [*sorted(csrc.glob("*.c")), csrc / f"bench/{name}.c"], FLAGS)
+    if made is None:
+        raise FileNotFoundError(f"csrc/bench/{name}.c, or a C compiler")
+    return made
 
 
 @functools.cache
@@ -115,6 +134,8 @@ def load() -> ctypes.CDLL | None:
     library.floor_write.restype = number
     library.floor_collect_aborted.argtypes = [pointer, number, number, number, pointer, number]
     library.floor_collect_aborted.restype = number
+    library.floor_abort_filter.argtypes = [pointer, pointer, number, pointer, number, pointer]
+    library.floor_abort_filter.restype = None
     return library
 
 
@@ -387,6 +408,31 @@ def linear_scan(
         return [int(hit) for hit in hits[: call()]]
 
     return Contestant(LINEAR, Role.PEER, call, reveal=reveal)
+
+
+def abort_filter(
+    rows: NDArray[np.void], aborted: NDArray[np.void], settings: Settings
+) -> Contestant:
+    """The rule of read_committed at its plainest: a byte for each producer, the list in order, every marker there."""
+    library = load()
+    if library is None or NAME in settings.without:
+        return Contestant(NAME, Role.LIMIT, missing=NO_COMPILER)
+    ordered = np.sort(aborted, order="first_offset")
+    producers = np.zeros(int(rows["producer_id"].max()) + 1, np.uint8)
+    mask = np.empty(len(rows), np.bool_)
+    judge = library.floor_abort_filter
+    places = [array.ctypes.data for array in (mask, rows, ordered, producers)]
+    to, at, queue, table = places
+    count, queued = len(rows), len(ordered)
+
+    def call(kept: object = (rows, ordered, producers)) -> None:
+        judge(to, at, count, queue, queued, table)
+
+    def reveal() -> list[bool]:
+        call()
+        return mask.tolist()
+
+    return Contestant(NAME, Role.LIMIT, call, reveal=reveal)
 
 
 def call_overhead_ns() -> float | None:

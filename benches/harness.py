@@ -1,4 +1,4 @@
-"""Seeds, data, cases, and a clock that treats all contestants alike.
+"""Cases, a clock that treats all contestants alike, and targets. Data is made in data.py, directories in files.py.
 
 Fair     ratios come from one run: contestants take turns, round by round, so that noise hits all.
 Checked  before the clock starts, every contestant must have made what ours made.
@@ -10,165 +10,78 @@ from __future__ import annotations
 import dataclasses
 import enum
 import fnmatch
-import functools
+import gc
 import importlib.metadata
 import json
 import os
 import platform
-import shutil
 import subprocess
 import sys
-import tempfile
+import time
 import timeit
 import tomllib
-import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import pyarrow as pa
 from pytest_benchmark.stats import Stats
+
+from .data import (
+    FIRST_TIMESTAMP_MS,
+    MAIN,
+    SEED,
+    SHAPES,
+    Records,
+    Shape,
+    make_records,
+    random_values,
+    text_values,
+)
+from .files import ROOT, Scratch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-ROOT: Final = Path(__file__).resolve().parents[1]
+# What bench_*.py are written with, wherever it is defined.
+__all__ = [
+    "FASTEST", "FIRST_TIMESTAMP_MS", "MAIN", "ROOT", "SEED", "SHAPES", "TARGETS_FILE", "Case",
+    "Contestant", "DisagreementError", "Records", "Result", "Role", "Scratch", "Settings", "Shape",
+    "Target", "Unit", "Verdict", "load_targets", "make_records", "measure", "random_values", "run",
+    "surroundings", "text_values", "version_of", "write_json",
+]  # fmt: skip
+
 TARGETS_FILE: Final = Path(__file__).with_name("targets.toml")
-SEED: Final = 20_261_116
-FIRST_TIMESTAMP_MS: Final = 1_794_787_200_000
-
-# ---------------------------------------------------------------- data
-
-
-@dataclasses.dataclass(frozen=True)
-class Shape:
-    """How many records of which sizes."""
-
-    name: str
-    value_bytes: int
-    records: int = 1_000  # of one batch
-    batches: int = 1
-    key_bytes: int = 16
-    headers: int = 0  # of one record
-
-    def __str__(self) -> str:
-        size = (
-            f"{self.value_bytes} B" if self.value_bytes < 1000 else f"{self.value_bytes // 1000} KB"
-        )
-        headers = f" + {self.headers} headers" if self.headers else ""
-        many = f", {self.batches} batches" if self.batches > 1 else ""
-        return f"{size}{headers}{many}"
-
-
-MAIN: Final = Shape("100B", 100)
-SHAPES: Final = (
-    MAIN,
-    Shape("10B", 10),
-    Shape("1KB", 1_000),
-    Shape("headers", 100, headers=2),
-    Shape("100batches", 100, batches=100),
-)
-
-Header = tuple[str, bytes]
-
-
-@dataclasses.dataclass(frozen=True)
-class Records:
-    """The same records as Python objects and as Arrow columns."""
-
-    shape: Shape
-    keys: list[bytes]
-    values: list[bytes]
-    timestamps: list[int]
-    headers: list[list[Header]]
-
-    @property
-    def count(self) -> int:
-        return len(self.values)
-
-    @property
-    def data_bytes(self) -> int:
-        """Bytes of keys, values and headers."""
-        headers = sum(len(k) + len(v) for pairs in self.headers for k, v in pairs)
-        return sum(map(len, self.keys)) + sum(map(len, self.values)) + headers
-
-    @functools.cached_property
-    def arrow(self) -> Any:
-        """One pyarrow record batch."""
-        columns = {
-            "key": pa.array(self.keys, pa.binary()),
-            "value": pa.array(self.values, pa.binary()),
-            "timestamp": pa.array(self.timestamps, pa.timestamp("ms", "UTC")),
-        }
-        if self.shape.headers:
-            pair = pa.struct([("key", pa.string()), ("value", pa.binary())])
-            rows = [[{"key": k, "value": v} for k, v in pairs] for pairs in self.headers]
-            columns["headers"] = pa.array(rows, pa.list_(pair))
-        return pa.record_batch(columns)
-
-    def rows(self) -> list[tuple[int, int, bytes, bytes, list[Header]]]:
-        """What every decoder must give back."""
-        offsets = range(self.count)
-        return list(
-            zip(offsets, self.timestamps, self.keys, self.values, self.headers, strict=True)
-        )
-
-
-def random_values(rng: np.random.Generator, count: int, size: int) -> list[bytes]:
-    """Values that no codec can shrink: what is timed does not depend on them."""
-    block = rng.bytes(count * size)
-    return [block[at : at + size] for at in range(0, count * size, size)]
-
-
-def text_values(rng: np.random.Generator, count: int, size: int) -> list[bytes]:
-    """Events as JSON: a few fields, few distinct words, some digits; they shrink about threefold."""
-    pages = ["/", "/cart", "/checkout", "/search?q=shoes", "/product/8812", "/account/orders"]
-    events = ["view", "click", "scroll", "purchase"]
-    made = []
-    for user, page, event in zip(
-        rng.integers(0, 10**7, count), rng.choice(pages, count), rng.choice(events, count),
-        strict=True,
-    ):  # fmt: skip
-        text = f'{{"user":{user},"event":"{event}","page":"{page}","agent":"Mozilla/5.0 (X11)"'
-        made.append((text + " " * size)[: size - 1].encode() + b"}")
-    return made
-
-
-def make_records(
-    shape: Shape,
-    seed: int = SEED,
-    values: Callable[[np.random.Generator, int, int], list[bytes]] = random_values,
-) -> Records:
-    """The records of a shape; the same for the same seed, everywhere."""
-    rng = np.random.default_rng(seed)
-    count = shape.records * shape.batches
-    return Records(
-        shape=shape,
-        keys=random_values(rng, count, shape.key_bytes),
-        values=values(rng, count, shape.value_bytes),
-        timestamps=[FIRST_TIMESTAMP_MS + index for index in range(count)],
-        headers=[
-            [(f"header-{number}", rng.bytes(8)) for number in range(shape.headers)]
-            for _ in range(count)
-        ],
-    )
-
 
 # ---------------------------------------------------------------- cases
 
 
 class Unit(enum.Enum):
-    """How a time is shown."""
+    """How a time is shown; the last ones are no times, but what a gauge has read."""
 
     NS_PER_RECORD = "ns/record"
     GB_PER_SECOND = "GB/s"
+    NS_PER_BATCH = "ns/batch"
     NS_PER_CALL = "ns/call"
+    MS_PER_CALL = "ms"
+    KIB = "KiB"
+    THREADS = "threads"
+    WAKE_UPS = "wake-ups/s"
+    CPU = "µs CPU/s"
+    SYNCS = "syncs/commit"
+
+    @property
+    def is_gauge(self) -> bool:
+        return self in (Unit.KIB, Unit.THREADS, Unit.WAKE_UPS, Unit.CPU, Unit.SYNCS)
 
     def of(self, seconds: float, work: int) -> float:
         """A time for one call, in this unit; ``work`` is what the call does: records or bytes."""
         if self is Unit.GB_PER_SECOND:
             return work / seconds / 1e9
-        return seconds * 1e9 / (work if self is Unit.NS_PER_RECORD else 1)
+        if self.is_gauge:
+            return seconds
+        if self is Unit.MS_PER_CALL:
+            return seconds * 1e3
+        return seconds * 1e9 / (1 if self is Unit.NS_PER_CALL else work)
 
 
 class Role(enum.Enum):
@@ -179,17 +92,21 @@ class Role(enum.Enum):
 
 @dataclasses.dataclass
 class Contestant:
-    """One way to do the work of a case; without a ``call`` it is only named, with the reason."""
+    """One way to do the work of a case; without a ``call`` it is only named, with the reason. In a case whose unit is
+    no time, the call answers with the number itself."""
 
     name: str
     role: Role
     call: Callable[[], object] | str | None = None
     names: Mapping[str, object] = dataclasses.field(default_factory=dict)  # for a call in words
     reveal: Callable[[], object] | None = None  # what it makes, in a form that can be compared
-    loops: int = 1  # how often one call does the work
+    loops: float = (
+        1  # how often one call does the work; below one: a part of it, which takes long enough
+    )
     missing: str = ""
     version: str = ""
     setup: Callable[[], object] | None = None  # before every round, outside the clock
+    rounds: int | None = None  # at most, where preparing them takes long
 
     def timer(self) -> timeit.Timer:
         """timeit's loop, with the garbage collector off, as all of Python is timed."""
@@ -226,6 +143,9 @@ class Case:
     contestants: list[Contestant]
 
     def present(self) -> list[Contestant]:
+        """Those who take part: nobody, where ours cannot."""
+        if self.ours.call is None:
+            return []
         return [one for one in self.contestants if one.call is not None]
 
     @property
@@ -233,26 +153,23 @@ class Case:
         (ours,) = (one for one in self.contestants if one.role is Role.OURS)
         return ours
 
+    def outline(self) -> Case:
+        """The same without anything that runs, and so without the logs and clusters that it runs on."""
+        named = [
+            Contestant(one.name, one.role, missing=one.missing, version=one.version)
+            for one in self.contestants
+        ]
+        return dataclasses.replace(self, contestants=named)
+
     def check(self) -> None:
         """Every contestant that reveals what it makes has made the same."""
+        if not self.present():
+            return
         assert self.ours.reveal is not None, f"{self.name}: ours must show what it makes"
         expected = self.ours.reveal()
         for one in self.present():
             if one.reveal is not None and one is not self.ours and one.reveal() != expected:
                 raise DisagreementError(f"{self.name}: {one.name} and ours disagree")
-
-
-# ---------------------------------------------------------------- files
-
-
-class Scratch:
-    """A directory on the disk that the project lies on; gone with the last that refers to it."""
-
-    def __init__(self, name: str) -> None:
-        parent = ROOT / "build/bench"
-        parent.mkdir(parents=True, exist_ok=True)
-        self.path = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=parent))
-        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
 
 # ---------------------------------------------------------------- settings
@@ -274,7 +191,12 @@ class Settings:
     @classmethod
     def tiny(cls, without: Iterable[str] = ()) -> Settings:
         """Enough to see that everything runs."""
-        return cls(2, 0.0, 1, 0.0, log_bytes=1 << 21, quick=True, without=frozenset(without))
+        return cls(1, 0.0, 1, 0.0, log_bytes=1 << 21, quick=True, without=frozenset(without))
+
+    @classmethod
+    def short(cls, without: Iterable[str] = ()) -> Settings:
+        """Enough for figures to believe in, in about a minute: what `oncelog bench` takes."""
+        return cls(9, 0.002, 2, 0.25, log_bytes=32 << 20, without=frozenset(without))
 
     def shape(self, shape: Shape) -> Shape:
         if not self.quick:
@@ -297,7 +219,7 @@ class Settings:
 # ---------------------------------------------------------------- the clock
 
 
-def _repeats(timer: timeit.Timer, round_seconds: float) -> tuple[int, float]:
+def calls_per_round(timer: timeit.Timer, round_seconds: float) -> tuple[int, float]:
     """How many calls make one round, and about how long one takes; this is the warm-up, too."""
     number, seconds = 1, timer.timeit(1)
     while seconds < round_seconds / 4:
@@ -307,21 +229,39 @@ def _repeats(timer: timeit.Timer, round_seconds: float) -> tuple[int, float]:
     return max(1, round(round_seconds / each)), each
 
 
+def _read_gauges(case: Case, settings: Settings) -> dict[str, Stats]:
+    """What is counted, not timed: a few readings of each, in turns."""
+    new_stats: Any = Stats  # comes without types
+    found: dict[str, Any] = {one.name: new_stats() for one in case.present()}
+    for _ in range(min(settings.rounds, settings.slow_rounds)):
+        for one in case.present():
+            found[one.name].update(float(one.function()()))  # type: ignore[arg-type]
+    return found
+
+
 def measure(case: Case, settings: Settings) -> dict[str, Stats]:
     """Seconds that one unit of work takes, for each contestant, over interleaved rounds."""
+    if case.unit.is_gauge:
+        return _read_gauges(case, settings)
     lanes = []
     for one in case.present():
         timer = one.timer()
         # What is prepared for every round can be used up by one call.
         once = one.setup is not None
-        repeats, each = (1, timer.timeit(1)) if once else _repeats(timer, settings.round_seconds)
+        if settings.quick:  # nobody looks at the time, and Spark's jobs are long
+            repeats, each = 1, 0.0
+        elif once:
+            repeats, each = 1, timer.timeit(1)
+        else:
+            repeats, each = calls_per_round(timer, settings.round_seconds)
         rounds = settings.rounds
         if each > 10 * settings.round_seconds:
             rounds = min(rounds, max(settings.slow_rounds, int(settings.slow_seconds / each)))
+        rounds = min(rounds, one.rounds or rounds)
         lanes.append((one, timer, repeats, rounds))
     new_stats: Any = Stats  # comes without types
     found: dict[str, Any] = {one.name: new_stats() for one, *_ in lanes}
-    for turn in range(settings.rounds):
+    for turn in range(settings.rounds if lanes else 0):
         # The order turns, too: whoever follows a contestant that empties the cache, does not always.
         first = turn % len(lanes)
         for one, timer, repeats, rounds in lanes[first:] + lanes[:first]:
@@ -342,19 +282,21 @@ class Target:
     ratio: float
     role: Role
     why: str
+    suite: str = ""  # where it is judged: here, or "kafka", which is make bench-kafka
 
     def __str__(self) -> str:
         sign = "≥" if self.role is Role.PEER else "≤"
         return f"{sign} {self.ratio:g}x {self.against}"
 
 
-def load_targets(path: Path = TARGETS_FILE) -> list[Target]:
+def load_targets(path: Path = TARGETS_FILE, suite: str = "") -> list[Target]:
+    """The promises that one suite judges: this one, or make bench-kafka ("kafka")."""
     found = []
     for entry in tomllib.loads(path.read_text(encoding="utf-8"))["target"]:
         role = Role.PEER if "peer" in entry else Role.LIMIT
-        found.append(
-            Target(entry["case"], entry[role.value], float(entry["ratio"]), role, entry["why"])
-        )
+        where, ratio = entry.get("suite", ""), float(entry["ratio"])
+        if where == suite:
+            found.append(Target(entry["case"], entry[role.value], ratio, role, entry["why"], where))
     return found
 
 
@@ -393,6 +335,8 @@ class Result:
     case: Case
     stats: dict[str, Stats]
     verdicts: list[Verdict] = dataclasses.field(default_factory=list)
+    instructions: dict[str, float] = dataclasses.field(default_factory=dict)  # see counting.py
+    seconds: float = 0.0  # the whole case took, preparations left out
 
     def best(self, name: str) -> float | None:
         """Seconds of the best round, None for a contestant that did not run."""
@@ -403,18 +347,28 @@ class Result:
         best = self.best(name)
         return None if best is None else self.case.unit.of(best, self.case.work)
 
+    def median(self, name: str) -> float | None:
+        """As ``shown``, for the round in the middle."""
+        stats = self.stats.get(name)
+        return self.case.unit.of(float(stats.median), self.case.work) if stats else None
+
+    def spread(self, name: str) -> float | None:
+        """The middle half of the rounds lies within this share of the median."""
+        stats = self.stats.get(name)
+        return float(stats.iqr / stats.median) if stats and stats.median else None
+
     def ratio(self, one: Contestant) -> float | None:
         """Against a peer: how many times faster ours is. Against a limit: ours over the limit."""
         ours, other = self.best(self.case.ours.name), self.best(one.name)
-        if ours is None or other is None:
+        if not ours or not other:  # a gauge can read nothing at all
             return None
         return other / ours if one.role is Role.PEER else ours / other
 
     @property
     def noise(self) -> float:
         """By how much the median of ours lies above its best."""
-        stats = self.stats[self.case.ours.name]
-        return float(stats.median / stats.min - 1)
+        stats = self.stats.get(self.case.ours.name)
+        return float(stats.median / stats.min - 1) if stats and stats.min else 0.0
 
     def judge(self, targets: Iterable[Target], counts: bool = True) -> None:
         """Compares with the targets of this case; what was not timed in earnest does not count."""
@@ -437,24 +391,29 @@ class Result:
             entry: dict[str, object] = {"name": one.name, "role": one.role.value}
             if one.version:
                 entry["version"] = one.version
-            if one.call is None:
-                entry["missing"] = one.missing
+            if one.name not in self.stats:
+                entry["missing"] = one.missing or "ours did not run"
             else:
                 stats = self.stats[one.name]
                 entry |= {
                     "value": self.shown(one.name),
+                    "median": self.median(one.name),
+                    "spread": self.spread(one.name),
                     "ratio": None if one.role is Role.OURS else self.ratio(one),
                     "seconds_min": stats.min,
                     "seconds_median": stats.median,
                     "seconds_iqr": stats.iqr,
                     "rounds": stats.rounds,
                 }
+            if one.name in self.instructions:
+                entry["instructions"] = self.instructions[one.name]
             contestants.append(entry)
         return {
             "case": self.case.name,
             "title": self.case.title,
             "unit": self.case.unit.value,
             "work": self.case.work,
+            "seconds": round(self.seconds, 3),
             "contestants": contestants,
             "targets": [
                 {
@@ -474,8 +433,11 @@ def run(
 ) -> Iterator[Result]:
     """Checks, measures and judges one case after another; only one case's data is alive at a time."""
     for case in cases:
+        gc.collect()  # the case before this one is gone now, with its logs and their threads
+        began = time.monotonic()
         case.check()
-        result = Result(case, measure(case, settings))
+        result = Result(case.outline(), measure(case, settings))
+        result.seconds = time.monotonic() - began
         result.judge(targets, counts=not settings.quick)
         yield result
 
@@ -494,6 +456,8 @@ def _cpu_name() -> str:
 
 
 def _git(*words: str) -> str:
+    if not (ROOT / "pyproject.toml").exists():
+        return ""  # no checkout of ours: what lies around an installed suite is someone else's
     try:
         done = subprocess.run(
             ["git", *words], cwd=ROOT, capture_output=True, text=True, check=False, timeout=10
@@ -513,7 +477,8 @@ def version_of(distribution: str) -> str:
 
 DISTRIBUTIONS: Final = (
     *("oncelog", "numpy", "pyarrow", "lz4", "aiokafka", "cramjam", "kafka-python"),
-    *("google-crc32c", "awscrt", "crc32c", "pytest-benchmark"),
+    *("google-crc32c", "awscrt", "crc32c", "confluent-kafka", "lmdb", "rocksdict", "pyspark"),
+    *("pandas", "pytest-benchmark"),
 )
 
 

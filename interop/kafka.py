@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import re
+import signal
 import socket
 import subprocess
 from pathlib import Path
@@ -30,20 +31,41 @@ class KafkaError(Exception):
     """A tool or the broker failed; the message is what it said."""
 
 
-def missing() -> list[str]:
-    """What this machine lacks, in words."""
-    return _run("check")[0].decode().splitlines()
+def missing(jars: Path | None = None) -> list[str]:
+    """What this machine lacks, in words; no Maven where the jars are there already."""
+    words = () if jars is None else (str(jars),)
+    return _run("check", *words)[0].decode().splitlines()
 
 
-def _run(*words: str) -> tuple[bytes, str]:
-    environment = {**os.environ, "LC_ALL": "C.UTF-8"}
-    done = subprocess.run(
-        ["bash", str(SCRIPT), *words], capture_output=True, check=False, env=environment
-    )
-    complaints = done.stderr.decode(errors="replace")
-    if done.returncode != 0:
-        raise KafkaError(f"kafka.sh {' '.join(words)[:200]}: {complaints or done.stdout.decode()}")
-    return done.stdout, complaints
+def run_apart(words: list[str], **environment: str) -> tuple[int, bytes, bytes]:
+    """(status, output, complaints) of a program that does not outlive this call, nor do those that it starts.
+
+    It has a session of its own: an interrupt from the terminal comes to us alone, and we end all of it. What starts
+    another session, as a broker does, stays.
+    """
+    with subprocess.Popen(
+        words,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        env={**os.environ, "LC_ALL": "C.UTF-8", **environment},
+    ) as process:
+        try:
+            output, complaints = process.communicate()
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            raise
+    return process.returncode, output, complaints
+
+
+def _run(*words: str, **environment: str) -> tuple[bytes, str]:
+    status, output, said = run_apart(["bash", str(SCRIPT), *words], **environment)
+    complaints = said.decode(errors="replace")
+    if status != 0:
+        raise KafkaError(f"kafka.sh {' '.join(words)[:200]}: {complaints or output.decode()}")
+    return output, complaints
 
 
 def _bytes(text: str) -> bytes | None:
@@ -63,10 +85,11 @@ class Kafka:
 
 
 class Broker:
-    """One broker on a directory of its own."""
+    """One broker on a directory of its own; ``java_options`` are those of its machine, 512 MiB of heap unless told."""
 
-    def __init__(self, kafka: Kafka, home: Path) -> None:
+    def __init__(self, kafka: Kafka, home: Path, java_options: str = "") -> None:
         self.kafka = kafka
+        self._environment = {"BROKER_JAVA_OPTS": java_options} if java_options else {}
         self.home = home
         self.data = home / "data"
         self.port = _free_ports()
@@ -75,9 +98,11 @@ class Broker:
 
     def start(self) -> None:
         self.home.mkdir(parents=True, exist_ok=True)
-        # A broker outlives the shell that starts it, and must not keep its pipes.
-        _run("start", str(self.kafka.jars), str(self.home), str(self.port))
+        # Who is interrupted while it starts must find it to be ended.
         self._runs = True
+        # A broker outlives the shell that starts it, and must not keep its pipes.
+        words = (str(self.kafka.jars), str(self.home), str(self.port))
+        _run("start", *words, **self._environment)
 
     def stop(self) -> None:
         if self._runs:

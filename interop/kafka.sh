@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # One real Kafka broker (KRaft, combined roles) and Kafka's tools, from Maven artifacts.
 #
-#   kafka.sh check                                 say what is missing, one line each; nothing if all is there
+#   kafka.sh check [JARS]                          say what is missing, one line each; nothing if all is there
 #   kafka.sh fetch JARS                            resolve the jars into JARS, compile our client there
 #   kafka.sh start JARS HOME PORT [key=value ...]  format HOME/data when new, start, wait until it serves
 #   kafka.sh stop  HOME                            clean stop
@@ -14,11 +14,15 @@ set -euo pipefail
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 CLUSTER_ID=b25jZWxvZy1pbnRlcm9wMQ
 
+[ -z "${JAVA_HOME:-}" ] || PATH=$JAVA_HOME/bin:$PATH
+
 die() { echo "$*" >&2; exit 2; }
+fetched() { compgen -G "$1/kafka_2.13-*.jar" >/dev/null; }
 
 check() {
-  local version
-  for program in mvn java javac; do
+  local version programs="mvn java javac"
+  ! fetched "${1:-/nowhere}" || programs="java javac" # Maven only fetches
+  for program in $programs; do
     command -v "$program" >/dev/null || echo "no $program on the PATH"
   done
   if command -v java >/dev/null; then
@@ -29,8 +33,12 @@ check() {
 
 fetch() {
   mkdir -p "$1"; local jars; jars=$(cd "$1" && pwd)
-  if ! compgen -G "$jars/kafka_2.13-*.jar" >/dev/null; then
-    mvn -B -q -f "$HERE/pom.xml" dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$jars" >&2
+  if ! fetched "$jars"; then
+    # Half of the jars look like all of them, so they come to their place together.
+    rm -rf "$jars/part"
+    mvn -B -q -f "$HERE/pom.xml" dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$jars/part" >&2 ||
+      { rm -rf "$jars/part"; rmdir "$jars" 2>/dev/null || true; die "Kafka's jars could not be fetched"; }
+    mv "$jars"/part/* "$jars"; rmdir "$jars/part"
   fi
   mkdir -p "$jars/classes"
   javac -nowarn -proc:none -cp "$jars/*" -d "$jars/classes" "$HERE"/java/*.java
@@ -95,6 +103,7 @@ start() {
 }
 
 end() { # HOME SIGNAL
+  [ -f "$1/broker.pid" ] || return 0 # it was never started
   local pid left=600; pid=$(cat "$1/broker.pid")
   kill "$2" "$pid" 2>/dev/null || true
   while kill -0 "$pid" 2>/dev/null && [ "$left" -gt 0 ]; do sleep 0.1; left=$((left - 1)); done
@@ -110,7 +119,7 @@ run() {
 }
 
 case ${1:-} in
-  check) check ;;
+  check) [ $# -le 2 ] || die "usage: kafka.sh check [JARS]"; shift; check "$@" ;;
   fetch) [ $# -eq 2 ] || die "usage: kafka.sh fetch JARS"; fetch "$2" ;;
   start) [ $# -ge 4 ] || die "usage: kafka.sh start JARS HOME PORT [key=value ...]"; shift; start "$@" ;;
   stop)  [ $# -eq 2 ] || die "usage: kafka.sh stop HOME"; end "$2" -TERM ;;

@@ -4,39 +4,16 @@
  * Anchor   benches/bench_encode.py and bench_decode.py time the same from Python, beside the peers.
  *
  *   bench_batch [--only NAME] [--rounds N] [--records N] [--key-bytes N] [--value-bytes N]
- *
- * Counting instead of timing, where the machine is noisy (every contestant is a function of its own):
- *   valgrind --tool=callgrind --toggle-collect=ours_encode bench_batch --only ours_encode --rounds 100
  */
 #define _POSIX_C_SOURCE 200809L
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-#ifdef __GLIBC__
-#include <malloc.h>
-#endif
-
+#include "contest.h"
 #include "floor.c" /* a benchmark is one file and the library: CMake knows no more of them */
 #include "oncelog.h"
 
 enum { BLOCK = 512 }; /* as in pyext/batch.pyx */
-#define CONTESTANT static __attribute__((noinline)) void
 
-static int64_t record_count = 1000, key_bytes = 16, value_bytes = 100, rounds = 2000;
+static int64_t record_count = 1000, key_bytes = 16, value_bytes = 100;
 static const int64_t first_timestamp = 1794787200000;
-
-static void fail(const char *what) {
-    fprintf(stderr, "bench_batch: %s\n", what);
-    exit(1);
-}
-
-static void *room(size_t size) {
-    void *data = aligned_alloc(4096, (size + 4095) / 4096 * 4096);
-    if (!data) fail("out of memory");
-    memset(data, 0xff, size); /* touched, and every validity bit set */
-    return data;
-}
 
 /* ---------------------------------------------------------------- what is encoded and decoded */
 
@@ -170,25 +147,6 @@ CONTESTANT floor_decode_views(void) { floor_decode(&viewed, batch, batch_size); 
 CONTESTANT limit_crc(void) { floor_crc_times(ol_crc32c, batch, (size_t)batch_size, 1); }
 CONTESTANT limit_memcpy(void) { floor_memcpy_times(floor_out, batch, (size_t)batch_size, 1); }
 
-typedef struct contestant {
-    const char *name;
-    void (*run)(void);
-    int floor; /* index of what it is measured against, -1: nothing */
-    double best;
-} contestant;
-
-static contestant contestants[] = {
-    {"floor_encode_batch", floor_encode_batch, -1, 1e9},
-    {"ours_encode", ours_encode, 0, 1e9},
-    {"floor_decode_batch", floor_decode_batch, -1, 1e9},
-    {"ours_decode", ours_decode, 2, 1e9},
-    {"floor_decode_views", floor_decode_views, -1, 1e9},
-    {"ours_decode_views", ours_decode_views, 4, 1e9},
-    {"limit_crc", limit_crc, -1, 1e9},
-    {"limit_memcpy", limit_memcpy, -1, 1e9},
-};
-enum { CONTESTANTS = sizeof contestants / sizeof *contestants };
-
 /* ---------------------------------------------------------------- the run */
 
 /* Nothing is timed before both have made the same bytes and the same columns. */
@@ -217,59 +175,37 @@ static void check(void) {
     ol_columns_release(made);
 }
 
-static double seconds(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
 int main(int count, char **words) {
-    const char *only = NULL;
+    contest made = {.rounds = 2000};
     for (int i = 1; i < count; i++) {
         bool more = i + 1 < count;
-        if (more && strcmp(words[i], "--only") == 0)
-            only = words[++i];
-        else if (more && strcmp(words[i], "--rounds") == 0)
-            rounds = atoll(words[++i]);
-        else if (more && strcmp(words[i], "--records") == 0)
+        if (contest_option(&made, count, words, &i)) continue;
+        if (more && strcmp(words[i], "--records") == 0)
             record_count = atoll(words[++i]);
         else if (more && strcmp(words[i], "--key-bytes") == 0)
             key_bytes = atoll(words[++i]);
         else if (more && strcmp(words[i], "--value-bytes") == 0)
             value_bytes = atoll(words[++i]);
         else
-            fail("unknown option; see the head of bench_batch.c");
+            fail("bench_batch: unknown option; see the head of bench_batch.c");
     }
     if (record_count < 1 || key_bytes < 0 || value_bytes < 0 ||
         record_count * (key_bytes + value_bytes + 32) > 1 << 30)
-        fail("sizes must be positive and a batch below 1 GiB");
-#ifdef __GLIBC__
-    /* Freed memory stays with the process, as in one that lives: else every call of ours would fault
-     * its pages in anew, and the time would be the kernel's. */
-    mallopt(M_MMAP_THRESHOLD, 1 << 28);
-    mallopt(M_TRIM_THRESHOLD, 1 << 28);
-#endif
+        fail("bench_batch: sizes must be positive and a batch below 1 GiB");
     prepare();
     check();
-    for (int64_t round = 0; round < rounds; round++)
-        for (int i = 0; i < CONTESTANTS; i++) {
-            contestant *one = contestants + i;
-            if (only && strcmp(only, one->name) != 0) continue;
-            double start = seconds();
-            one->run();
-            double taken = seconds() - start;
-            if (taken < one->best) one->best = taken;
-        }
-    printf("%lld records, key %lld B, value %lld B, best of %lld rounds\n", (long long)record_count,
-           (long long)key_bytes, (long long)value_bytes, (long long)rounds);
-    for (int i = 0; i < CONTESTANTS; i++) {
-        contestant *one = contestants + i;
-        if (one->best == 1e9) continue;
-        printf("%-20s %8.2f ns/record %7.2f GB/s", one->name,
-               one->best * 1e9 / (double)record_count, (double)batch_size / one->best / 1e9);
-        if (one->floor >= 0 && contestants[one->floor].best < 1e9)
-            printf("   %.2f x the floor", one->best / contestants[one->floor].best);
-        printf("\n");
-    }
+    contestant all[] = {
+        {"floor_encode_batch", floor_encode_batch, record_count, -1, 0},
+        {"ours_encode", ours_encode, record_count, 0, 0},
+        {"floor_decode_batch", floor_decode_batch, record_count, -1, 0},
+        {"ours_decode", ours_decode, record_count, 2, 0},
+        {"floor_decode_views", floor_decode_views, record_count, -1, 0},
+        {"ours_decode_views", ours_decode_views, record_count, 4, 0},
+        {"limit_crc", limit_crc, record_count, -1, 0},
+        {"limit_memcpy", limit_memcpy, record_count, -1, 0},
+    };
+    printf("%lld records, key %lld B, value %lld B, ", (long long)record_count,
+           (long long)key_bytes, (long long)value_bytes);
+    contest_run(&made, all, sizeof all / sizeof *all, batch_size);
     return 0;
 }

@@ -240,3 +240,21 @@ int64_t floor_collect_aborted(const uint8_t *entries, int64_t count, int64_t fet
     }
     return found;
 }
+
+/* ---------------------------------------------------------------- abort filter */
+
+void floor_abort_filter(uint8_t *visible, const ol_header *rows, int64_t row_count,
+                        const ol_aborted *aborted, int64_t aborted_count, uint8_t *open) {
+    int64_t next = 0;
+    for (int64_t row = 0; row < row_count; row++) {
+        const ol_header *batch = rows + row;
+        int64_t last_offset = batch->base_offset + batch->last_offset_delta;
+        for (; next < aborted_count && aborted[next].first_offset <= last_offset; next++)
+            open[aborted[next].producer_id] = 1;
+        if (batch->attributes & OL_ATTR_CONTROL) {
+            visible[row] = 0;
+            open[batch->producer_id] = 0;
+        } else
+            visible[row] = !(batch->attributes & OL_ATTR_TRANSACTIONAL && open[batch->producer_id]);
+    }
+}

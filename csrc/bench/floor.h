@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "oncelog.h"
+
 /* A binary column as Arrow lays it out: offsets and contiguous data, or 16-byte views. */
 typedef struct floor_binary {
     int32_t *offsets;  /* count + 1 */
@@ -58,5 +60,11 @@ int64_t floor_write(int descriptor, const uint8_t *data, const int64_t *starts, 
  * can matter. Writes the numbers of the hits, as many as fit, and returns how many there are. */
 int64_t floor_collect_aborted(const uint8_t *entries, int64_t count, int64_t fetch_offset,
                               int64_t upper_bound, int64_t *hits, int64_t capacity);
+
+/* The rule of read_committed at its plainest: aborted transactions come in the order of their first
+ * offsets, every marker is among the batches, and `open`, a byte for each producer id, is all zero before
+ * and after. */
+void floor_abort_filter(uint8_t *visible, const ol_header *rows, int64_t row_count,
+                        const ol_aborted *aborted, int64_t aborted_count, uint8_t *open);
 
 #endif

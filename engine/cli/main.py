@@ -47,6 +47,7 @@ COMMANDS: Final = {
         "Give records to Parquet, Arrow or a Kafka directory.",
     ),
     "perf": ("perf:perf", "Measure producing, consuming, latency and transactions."),
+    "bench": ("bench:bench", "Compare this machine's speed with other libraries and its limits."),
     "doctor": ("doctor:doctor", "Look at this machine: what is missing, slow or too low."),
 }
 

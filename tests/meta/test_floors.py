@@ -17,6 +17,7 @@ ENGINE, NATIVE, SPARK, CSRC = (ROOT / name for name in ("engine", "pyext", "spar
 
 FLOORS = (
     ("aio", "cli", "testing"),
+    ("benches",),  # benches/, which measures all that is below
     ("spark",),  # spark_udf/, which itself sees public names alone
     ("client", "server"),
     ("broker", "protocol"),

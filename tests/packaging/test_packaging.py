@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ import sysconfig
 import tarfile
 import venv
 import zipfile
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -97,9 +99,16 @@ def test_the_wheel_holds_what_is_imported_and_nothing_else(wheel: Path) -> None:
         ("engine", "oncelog"),
         ("pyext", "oncelog/_native"),
         ("spark_udf", "oncelog/spark"),
+        ("benches", "oncelog/benches"),
     ):
         for path in (ROOT / folder).rglob("*.py"):
             expected.add(f"{package}/{path.relative_to(ROOT / folder).as_posix()}")
+    # Of the benchmarks those that need no checkout, with what they promise.
+    needs_checkout = {"conftest.py", "kafka*.py", "*soak.py"}
+    expected = {
+        name for name in expected
+        if not any(fnmatch(name, f"oncelog/benches/{pattern}") for pattern in needs_checkout)
+    } | {"oncelog/benches/targets.toml"}  # fmt: skip
     # Spark looks for this name at the top.
     expected.remove("oncelog/spark/pyspark_oncelog/__init__.py")
     expected.add("pyspark_oncelog/__init__.py")
@@ -127,6 +136,21 @@ def test_the_sdist_holds_what_a_build_needs(sdist: Path) -> None:
 
 def test_the_wheel_installs_into_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
     check_installed(install(wheel, tmp_path), tmp_path)
+
+
+def test_the_benchmarks_run_where_no_checkout_is(wheel: Path, tmp_path: Path) -> None:
+    """Goal: `oncelog bench` measures, says that the C floor is not there, and leaves nothing behind.
+    Method: run it from the wheel, with files in a directory of its own."""
+    home, work = tmp_path / "home", tmp_path / "work"
+    install(wheel, home)
+    work.mkdir()
+    results = tmp_path / "r.json"
+    words = ("bench", "--quick", "--only", "encode.arrow.100B", "--json", results)
+    shown = run("env", f"ONCELOG_BENCH_DIR={work}", home / "bin" / "oncelog", *words, cwd=home)
+    assert "encode Arrow, 100 B" in shown
+    assert "C floor: only in a checkout, by make bench" in shown
+    assert json.loads(results.read_text())["commit"] == ""
+    assert list(work.iterdir()) == []
 
 
 def test_the_sdist_installs_into_an_empty_environment(sdist: Path, tmp_path: Path) -> None:
