@@ -1,6 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """What a segment does with bytes: index search and growth, validation and stamping of appends.
-Room    wraps csrc/index.c and the append side of csrc/{header,decode}.c: no files; mappings come in as buffers.
+Room    wraps csrc/index.c and the append side of csrc/{header,decode}.c: mappings come in as buffers; of files it knows
+        the descriptor that one small append goes to, on the real disk alone.
 Borrow  buffers are pinned for the call.
 GIL     released over batches of NOGIL_BYTES or more; less, and a search, is shorter than the switch.
 Fails   with oncelog.base.errors types that name position, offset and record.
@@ -11,17 +12,28 @@ from cpython.buffer cimport (
     PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer,
 )
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.pycapsule cimport PyCapsule_GetPointer
+from cpython.object cimport PyObject
 from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 from oncelog_c cimport (
-    OL_ATTR_CODEC, OL_ATTR_CONTROL, OL_ATTR_TRANSACTIONAL, OL_CONTROL_ABORT, OL_HEADER_BYTES, OL_OFFSET_ENTRY_BYTES, OL_OK, OL_TIME_ENTRY_BYTES, check,
-    decompressed, hold_rows, ol_batches_stamp, ol_fault, ol_header, ol_header_read, ol_index_rows, ol_index_state,
-    ol_last_offset, ol_offset_index_find, ol_offset_index_find_position, ol_records_check, ol_records_refused, ol_seek,
-    ol_status, ol_time_index_find, pin, pinned_data, pinned_size,
+    OL_ACCEPT, OL_ATTR_CODEC, OL_ATTR_CONTROL, OL_ATTR_TRANSACTIONAL, OL_CONTROL_ABORT, OL_HEADER_BYTES,
+    OL_OFFSET_ENTRY_BYTES, OL_OK, OL_TIME_ENTRY_BYTES, check, decompressed, hold_rows, ol_aborted, ol_batches_stamp,
+    ol_fault, ol_header, ol_header_read, ol_index_rows, ol_index_state, ol_last_offset, ol_offset_index_find,
+    ol_offset_index_find_position, ol_producers, ol_producers_first_open, ol_producers_judge, ol_producers_replay,
+    ol_records_check, ol_records_refused, ol_seek, ol_status, ol_time_index_find, pin, pinned_data, pinned_size,
 )
 
+from oncelog.base.disk import Disk
 from oncelog.base.rows import HEADER_DTYPE
+
+cdef extern from "Python.h":
+    bint PyMethod_Check(object)
+    PyObject *PyMethod_GET_FUNCTION(object)
+
+cdef extern from "unistd.h" nogil:
+    ssize_t pwrite(int descriptor, const void *data, size_t size, int64_t position)
 
 assert HEADER_DTYPE.itemsize == sizeof(ol_header)
 
@@ -161,9 +173,66 @@ cdef class IndexState:
 
     def has_room(self, Batches batches not None, int64_t size):
         """Whether batches may follow ``size`` bytes, for all that was allowed."""
+        return self._has_room(batches, size, batches._rows.base_offset)
+
+    cdef bint _has_room(self, Batches batches, int64_t size, int64_t base_offset) noexcept:
+        """The same for batches that will be given offsets from this one on."""
+        cdef int64_t moved = <int64_t>(<uint64_t>base_offset - <uint64_t>batches._rows.base_offset)
         return (self._size_max >= size and batches._bytes() <= <uint64_t>(self._size_max - size)
-                and batches._next_offset() - 1 <= self._last_offset_max
+                and <int64_t>(<uint64_t>batches._next_offset() + <uint64_t>moved) - 1 <= self._last_offset_max
                 and batches._max_timestamp() <= self._timestamp_max)
+
+    def append_one(self, data, Batches batch not None, producers, int64_t next_offset, int32_t leader_epoch,
+                   bint bumps_epoch, write, descriptor, int64_t size):
+        """Judges a client's batch, stamps it, has it written behind ``size`` bytes of the file and takes it into
+        account, in one call; returns the last stable offset. -1, and nothing is changed, for all that is more than
+        that: several batches or a marker, one that is refused or a repetition, no permission, an index entry that is
+        due. Then the same steps are taken one by one, by those who know what else to do.
+
+        ``producers`` is the handle of a ProducerTable, ``write(descriptor, data, position)`` the disk's. Where it
+        raises, nothing counts, and nothing more is allowed.
+        """
+        cdef ol_producers *table = <ol_producers *>PyCapsule_GetPointer(producers, "oncelog.producers")
+        cdef int64_t timed = 0, found = 0, duplicate_of = -1
+        cdef ol_aborted none
+        if (batch._count != 1 or batch._one.attributes & OL_ATTR_CONTROL
+                or self._state.bytes_since_entry > self._state.interval_bytes
+                or not self._has_room(batch, size, next_offset)
+                or ol_producers_judge(table, &batch._one, True, bumps_epoch, &duplicate_of) != OL_ACCEPT):
+            return -1
+        _stamp(data, batch, next_offset, leader_epoch)
+        batch._move(size)
+        self._prepared = self._state
+        self._has_entries = False
+        ol_index_rows(&self._prepared, &batch._one, 1, 0, NULL, NULL, &timed)
+        try:
+            if not _is_written(write, descriptor, data, size):
+                write(descriptor, data, size)
+            if ol_producers_replay(table, &batch._one, 1, &none, &found) != OL_OK:
+                raise MemoryError()
+        except BaseException:
+            self._size_max = -1
+            raise
+        self._state = self._prepared
+        found = ol_producers_first_open(table)
+        return batch._next_offset() if found < 0 else found
+
+
+cdef object PLAIN_WRITE = Disk.write
+
+
+cdef bint _is_written(write, int descriptor, data, int64_t position) except -1:
+    """Does what the real disk's write() does, without its frames; False where that has to be called: of a disk that
+    is another one, and after anything but success, since it knows what to do and what to raise."""
+    cdef Py_buffer view
+    cdef ssize_t written
+    if not PyMethod_Check(write) or PyMethod_GET_FUNCTION(write) != <PyObject *>PLAIN_WRITE:
+        return False
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    with nogil:
+        written = pwrite(descriptor, view.buf, <size_t>view.len, position)
+    PyBuffer_Release(&view)
+    return written == view.len
 
 
 cdef tuple NO_ENTRIES = (b"", b"")
@@ -335,6 +404,35 @@ def check_one(buffer, int64_t size_max, bint is_client, bint key_needed, int64_t
     records are sound and none of which a leader refuses; of a client, one that a client may write. None for all
     else: scan and check_records tell what there is.
     """
+    return _check_one(buffer, size_max, is_client, key_needed, timestamp_min, timestamp_max)
+
+
+@cython.final
+cdef class ClientRules:
+    """What a topic that keeps its producers' codec and times asks of a client's batch."""
+    cdef int64_t _size_max
+    cdef bint _key_needed
+    cdef int64_t _before_max_ms
+    cdef int64_t _after_max_ms
+
+    def __cinit__(self, int64_t size_max, bint key_needed, int64_t before_max_ms, int64_t after_max_ms):
+        self._size_max = size_max
+        self._key_needed = key_needed
+        self._before_max_ms = before_max_ms
+        self._after_max_ms = after_max_ms
+
+    def check(self, buffer, int64_t now_ms):
+        """check_one() of a client's batch that arrives now."""
+        cdef int64_t earliest = -INT64_MAX - 1, latest = INT64_MAX
+        if self._before_max_ms < now_ms:
+            earliest = now_ms - self._before_max_ms
+        if self._after_max_ms < INT64_MAX - now_ms:
+            latest = now_ms + self._after_max_ms
+        return _check_one(buffer, self._size_max, True, self._key_needed, earliest, latest)
+
+
+cdef Batches _check_one(buffer, int64_t size_max, bint is_client, bint key_needed, int64_t timestamp_min,
+                        int64_t timestamp_max):
     cdef Py_buffer view
     cdef Batches result = Batches.__new__(Batches, BLANK)
     cdef bint sound = False
@@ -433,6 +531,10 @@ cdef list _refused(object held, const ol_header *header, bint key_needed, int64_
 
 def stamp(buffer, Batches batches not None, int64_t next_offset, int32_t leader_epoch):
     """Writes base offsets from ``next_offset`` on and the leader epoch into the batches, in place, and into the rows."""
+    _stamp(buffer, batches, next_offset, leader_epoch)
+
+
+cdef int _stamp(buffer, Batches batches, int64_t next_offset, int32_t leader_epoch) except -1:
     cdef Py_buffer target
     cdef Py_ssize_t row
     PyObject_GetBuffer(buffer, &target, PyBUF_WRITABLE)
@@ -443,3 +545,4 @@ def stamp(buffer, Batches batches not None, int64_t next_offset, int32_t leader_
         ol_batches_stamp(<uint8_t *>target.buf, batches._rows, batches._count, next_offset, leader_epoch)
     finally:
         PyBuffer_Release(&target)
+    return 0

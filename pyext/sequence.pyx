@@ -7,6 +7,7 @@ Fails   never by itself: a verdict is a number, and the caller names the error.
 """
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release
+from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
 from libc.stdint cimport int16_t, int32_t, int64_t
 from oncelog_c cimport (
     OL_ACCEPT, OL_CONTROL_ABORT, OL_DUPLICATE, OL_FENCED, OL_OK, OL_OLD_COORDINATOR, OL_OUT_OF_ORDER, hold_rows,
@@ -55,18 +56,28 @@ cdef inline int64_t _number(ol_verdict verdict, int64_t duplicate_of) noexcept:
     return -4 if verdict == OL_OLD_COORDINATOR else -5
 
 
+cdef void _free(object handle) noexcept:
+    ol_producers_free(<ol_producers *>PyCapsule_GetPointer(handle, "oncelog.producers"))
+
+
 @cython.final
 cdef class ProducerTable:
-    """What the log knows of its producers. One thread writes; any may ask, between two of its calls."""
+    """What the log knows of its producers. One thread writes; any may ask, between two of its calls.
+
+    ``handle`` is the same table for native code that appends; whoever has it keeps the table alive.
+    """
     cdef ol_producers *_table
+    cdef readonly object handle
 
     def __cinit__(self):
         self._table = ol_producers_new()
         if self._table is NULL:
             raise MemoryError()
-
-    def __dealloc__(self):
-        ol_producers_free(self._table)
+        try:
+            self.handle = PyCapsule_New(self._table, "oncelog.producers", _free)
+        except BaseException:
+            ol_producers_free(self._table)
+            raise
 
     def __len__(self):
         return <Py_ssize_t>ol_producers_count(self._table)

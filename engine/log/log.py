@@ -210,6 +210,10 @@ class Log:
         segment.append(data, batches, aborted)
         self._end_offset = batches.next_offset
 
+    def note_end(self, offset: int) -> None:
+        """The active segment has grown by itself, up to an offset."""
+        self._end_offset = offset
+
     def must_roll(self, batches: Batches, now_ms: int) -> bool:
         """Whether batches belong into a new segment."""
         segment = self.segments[-1]
@@ -222,9 +226,12 @@ class Log:
         return False
 
     def _allow(self, segment: Segment) -> None:
-        """Says up to where this segment need not be asked for again, until an index entry is added."""
+        """Says up to where this segment need not be asked for again, until an index entry is added.
+
+        Not while the files of another are to be removed first: an append that is allowed does not look.
+        """
         first, state = segment.first_timestamp, segment.state
-        if state is not None and first is not None and first >= 0:
+        if self._half_made is None and state is not None and first is not None and first >= 0:
             state.allow(
                 self.options.segment.segment_bytes,
                 segment.base_offset + RELATIVE_OFFSET_MAX,

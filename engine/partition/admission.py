@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from .._native.segment import Batches, check_one, check_records
+from .._native.segment import Batches, ClientRules, check_one, check_records
 from ..base.errors import (
     CorruptRecordError,
     InvalidRecordError,
@@ -70,6 +70,18 @@ class PartitionOptions(NamedTuple):
 
 # Batches that may be stamped and written, their rows, and the log's own time for them; -1: the producer's stay.
 Admitted = tuple["Buffer", Batches, int]
+
+
+def client_rules(options: PartitionOptions) -> ClientRules | None:
+    """The rules for a client's batch where it stays as its producer made it; None where a topic changes it."""
+    if options.compression or options.uses_log_append_time:
+        return None
+    return ClientRules(
+        options.max_message_bytes,
+        options.is_compacted,
+        options.timestamp_before_max_ms,
+        options.timestamp_after_max_ms,
+    )
 
 
 def admit(data: Buffer, options: PartitionOptions, origin: Origin, now_ms: int) -> Admitted:

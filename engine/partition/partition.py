@@ -31,11 +31,13 @@ from ..base.errors import (
 from ..log.swap import to_swap
 from .admission import (
     CLIENT,
+    NO_TIMESTAMP,
     REPLICATION,
     Origin,
     PartitionOptions,
     admit,
     check_order,
+    client_rules,
     replicated,
 )
 from .group_commit import GroupCommit, unsynced_from
@@ -100,6 +102,7 @@ class Partition(OpenedPartition):
         self.directory = directory
         self.options = options
         self._flush_messages = options.log.flush_messages
+        self._client_rules = client_rules(options)
         self.lock = threading.RLock()
         self.damage: list[OncelogError] = []  # what recovery found and cut
         self._disk = disk
@@ -245,6 +248,7 @@ class Partition(OpenedPartition):
                 self._sync()  # what readers were shown must not be taken back
             self.options = options
             self._flush_messages = options.log.flush_messages
+            self._client_rules = client_rules(options)
             self.log.options = options.log
 
     def append_as_leader(
@@ -261,22 +265,32 @@ class Partition(OpenedPartition):
         A client appends one batch, a coordinator several. ``bumps_epoch``: the producers bump their epoch with
         every transaction (transaction version 2).
         """
-        data, batches, log_append_time_ms = admit(data, self.options, origin, now_ms)
+        rules, is_client = self._client_rules, origin is CLIENT
+        batches = rules.check(data, now_ms) if is_client and rules is not None else None
+        log_append_time_ms = NO_TIMESTAMP
+        if batches is None:
+            data, batches, log_append_time_ms = admit(data, self.options, origin, now_ms)
         with self.lock:
             if self._writable_in != forks():
                 self._check_writable()
             state = self.producers if self._state_loaded else self.need_state()
-            if origin is not REPLICATION:
-                judged = state.table.judge(batches, origin is CLIENT, bumps_epoch)
-                if judged is not None:
-                    repeated = state.repeated(judged, batches)
-                    return self._repeated(repeated, batches, log_append_time_ms)
             base_offset = state.next_offset  # the log's end, once the state is loaded
-            stamp(data, batches, base_offset, leader_epoch)
             try:
-                if leader_epoch != self.epochs.latest:
-                    self.epochs.assign(leader_epoch, base_offset)
-                self._write(state, data, batches, now_ms)
+                if (
+                    not is_client
+                    or leader_epoch != self.epochs.latest
+                    or self._slot is None
+                    or not self._write_one(state, data, batches, leader_epoch, bumps_epoch)
+                ):
+                    if origin is not REPLICATION:
+                        judged = state.table.judge(batches, is_client, bumps_epoch)
+                        if judged is not None:
+                            repeated = state.repeated(judged, batches)
+                            return self._repeated(repeated, batches, log_append_time_ms)
+                    stamp(data, batches, base_offset, leader_epoch)
+                    if leader_epoch != self.epochs.latest:
+                        self.epochs.assign(leader_epoch, base_offset)
+                    self._write(state, data, batches, now_ms)
             except OSError as error:
                 raise KafkaStorageError(f"{self.directory}: {error}") from error
             # Past the constructor of a named tuple, which would take as long as all checks together.
@@ -315,6 +329,34 @@ class Partition(OpenedPartition):
         last_offset = base_offset + batch.last_offset_delta
         return Appended(base_offset, last_offset, log_append_time_ms, is_duplicate=True)
 
+    def _write_one(
+        self,
+        state: ProducerState,
+        data: Buffer,
+        batch: Batches,
+        leader_epoch: int,
+        bumps_epoch: bool,
+    ) -> bool:
+        """Writes a client's batch where nothing else is to be done, which is so for nearly all. False where nothing was
+        done: then it is judged, stamped and written step by step."""
+        try:
+            stable = self.log.segments[-1].append_one(
+                data, batch, state.table, state.next_offset, leader_epoch, bumps_epoch
+            )
+            if stable < 0:
+                return False
+            state.next_offset = end = batch.next_offset
+            self.log.note_end(end)
+            self._publish(batch, stable)
+        except OSError:
+            raise  # nothing was counted
+        except BaseException:
+            self._doubt()
+            raise
+        if end - self.recovery_point >= self._flush_messages:
+            self._sync()
+        return True
+
     def _write(self, state: ProducerState, data: Buffer, batches: Batches, now_ms: int) -> None:
         """Writes stamped batches and what follows from them; after an error nothing of it counts."""
         log = self.log
@@ -327,12 +369,16 @@ class Partition(OpenedPartition):
             self._publish(batches, state.add(batches))
         except OSError:
             raise  # nothing was counted
-        except BaseException:  # interrupted anywhere in between: ask the log how far it came
-            self.log.forget_end()
-            self._state_loaded = False
+        except BaseException:
+            self._doubt()
             raise
         if batches.next_offset - self.recovery_point >= self._flush_messages:
             self._sync()
+
+    def _doubt(self) -> None:
+        """A write was interrupted anywhere: the log is asked how far it came."""
+        self.log.forget_end()
+        self._state_loaded = False
 
     def _roll(self, base_offset: int, now_ms: int) -> None:
         self.producers.next_offset = base_offset

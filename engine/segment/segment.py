@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from .._native.segment import Batches
+    from .._native.sequence import ProducerTable
     from ..base.disk import Disk
 
 # Headers are read in windows of this size, so that a walk over a large file holds few rows at a time.
@@ -454,6 +455,41 @@ class Segment:
         """No room in an index for another entry."""
         offsets, times = self.offset_index, self.time_index
         return offsets.count >= offsets.count_max or times.count >= times.count_max
+
+    def append_one(
+        self,
+        data: Buffer,
+        batch: Batches,
+        producers: ProducerTable,
+        next_offset: int,
+        leader_epoch: int,
+        bumps_epoch: bool,
+    ) -> int:
+        """Judges, stamps and writes a client's batch where that is all there is to do; returns the last stable offset,
+        or -1 where nothing was done and append() is needed. After an error it is as with append()."""
+        state, disk, size = self.state, self.disk, self.size
+        if state is None or disk is None or self._torn_end or self._descriptor < 0:
+            return -1
+        try:
+            stable = state.append_one(
+                data,
+                batch,
+                producers.handle,
+                next_offset,
+                leader_epoch,
+                bumps_epoch,
+                disk.write,
+                self._descriptor,
+                size,
+            )
+        except BaseException:
+            self._is_synced = False
+            self._torn_end = size + batch.nbytes
+            raise
+        if stable >= 0:
+            self._is_synced = False
+            self.size = size + batch.nbytes
+        return stable
 
     def append(
         self, data: Buffer, batches: Batches, aborted: NDArray[np.void] | None = None

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
 
+from oncelog._native.segment import Batches, stamp
 from oncelog.base.errors import OffsetOutOfRangeError
 from oncelog.log.log import Log, LogOptions
-from oncelog.segment.batch import encode
-from oncelog.segment.segment import SegmentOptions
+from oncelog.segment.batch import encode, scan
+from oncelog.segment.segment import Segment, SegmentOptions
 from tests.partition.logs import NOW, Writer, open_partition, options, read, values
-
-if TYPE_CHECKING:
-    from oncelog._native.segment import Batches
 
 
 def bases(partition: object) -> list[int]:
@@ -160,6 +158,14 @@ def test_descriptors_of_sealed_segments_do_not_pile_up(tmp_path: Path) -> None:
     directory.close()
 
 
+def _with_offset(data: bytearray, offset: int) -> Batches:
+    """The batch of a buffer as it will be once it is stamped."""
+    stamped = bytearray(data)
+    batches = Batches(scan(stamped))
+    stamp(stamped, batches, offset, 0)
+    return batches
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_what_is_allowed_without_a_look_is_what_a_look_would_allow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
@@ -175,7 +181,18 @@ def test_what_is_allowed_without_a_look_is_what_a_look_would_allow(
         answers.append((ask(log, batches, now_ms), looked))
         return looked
 
+    append_one, unasked = Segment.append_one, [0]
+
+    def appended(segment: Segment, data: bytearray, batch: Batches, *rest: Any) -> int:
+        looked = partition.log._is_full(segment, _with_offset(data, rest[1]), NOW)
+        stable = append_one(segment, data, batch, *rest)
+        if stable >= 0:
+            unasked[0] += 1
+            assert not looked, "nobody was asked, and it was written where a roll was due"
+        return stable
+
     monkeypatch.setattr(Log, "must_roll", asked)
+    monkeypatch.setattr(Segment, "append_one", appended)
     directory, partition = open_partition(tmp_path, options(segment_bytes=4000))
     for turn in range(400):
         if turn % 60 == 59:
@@ -191,5 +208,6 @@ def test_what_is_allowed_without_a_look_is_what_a_look_would_allow(
         batch = encode([bytes(random.randrange(400))], timestamp_ms=NOW + random.randrange(200))
         partition.append_as_leader(bytearray(batch), leader_epoch=0, now_ms=NOW + turn)
     assert all(answer == looked for answer, looked in answers)
+    assert unasked[0], "some take the short way"
     assert sum(looked for _, looked in answers) == len(partition.log.segments) - 1 > 10
     directory.close()

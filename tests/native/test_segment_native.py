@@ -7,6 +7,7 @@ Validation of records (check_records) has its tests with the appends that need i
 from __future__ import annotations
 
 import bisect
+import functools
 import shutil
 import struct
 import sys
@@ -20,14 +21,17 @@ from hypothesis import strategies as st
 
 from oncelog._native import segment as native
 from oncelog._native.checksum import crc32c
+from oncelog._native.sequence import ProducerTable
+from oncelog.base.disk import Disk
 from oncelog.base.errors import (
     BatchError,
     CorruptRecordError,
     InvalidRecordError,
+    OncelogError,
     TruncatedBatchError,
 )
 from oncelog.base.rows import HEADER_DTYPE
-from oncelog.partition.admission import Origin, admit
+from oncelog.partition.admission import Origin, PartitionOptions, admit, client_rules
 from oncelog.segment.batch import Codec, encode, restamp, scan
 
 from ..partition.logs import (
@@ -213,6 +217,132 @@ def test_room_is_what_was_allowed_and_has_to_be_asked_for_after_an_entry() -> No
         assert (made is not None) == has_entry
         state.take()
     assert not state.has_room(batches, 300)
+
+
+def test_one_append_in_one_call_is_the_steps_one_by_one_or_nothing() -> None:
+    """Goal: append_one leaves bytes, rows, index state and producers as judge, stamp, prepare, take and add do; where it
+    declines, because an entry is due, nothing was allowed or the batch is refused, all is as before.
+    Method: the same batches both ways, one of them repeated and one with a gap in its sequence."""
+    short, long = native.IndexState(300), native.IndexState(300)
+    beside, table = ProducerTable(), ProducerTable()
+    written: list[tuple[int, bytes, int]] = []
+
+    def write(descriptor: int, data: Buffer, position: int) -> None:
+        written.append((descriptor, bytes(data), position))
+
+    size = offset = declined = 0
+    for sequence in (0, 1, 2, 2, 3, 4, 9, 5, 6, 7, 8):
+        data = plain_batch(1, producer_id=7, producer_epoch=0, base_sequence=sequence)
+        twin, batch = bytearray(data), check_one(data)
+        assert batch is not None
+        short.allow(1 << 20 if sequence != 1 else -1, 1 << 20, 1 << 60)
+        before = bytes(data), bytes(batch), len(written), bytes(table.snapshot())
+        stable = short.append_one(data, batch, table.handle, offset, 4, True, write, 3, size)
+        if stable < 0:
+            declined += 1
+            after = bytes(data), bytes(batch), len(written), bytes(table.snapshot())
+            assert after == before
+            if table.judge(batch, True, True) is not None:
+                assert sequence in (2, 9)
+                continue
+            native.stamp(data, batch, offset, 4)
+            short.prepare(batch, 0, size)
+            short.take()
+            table.add(batch, offset + 1)
+        else:
+            assert stable == offset + 1
+            assert written[-1] == (3, bytes(data), size)
+        other = check_one(twin)
+        assert other is not None
+        assert beside.judge(other, True, True) is None
+        native.stamp(twin, other, offset, 4)
+        long.prepare(other, 0, size)
+        long.take()
+        assert beside.add(other, offset + 1) == offset + 1
+        assert (data, bytes(batch)) == (twin, bytes(other))
+        assert bytes(table.snapshot()) == bytes(beside.snapshot())
+        assert states(short) == states(long)
+        size, offset = size + len(data), offset + 1
+    assert 4 <= declined <= 6, "without permission, repeated, with a gap, entries due"
+
+
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_one_append_that_cannot_be_written_counts_for_nothing(error: type[BaseException]) -> None:
+    state, table, data = native.IndexState(), ProducerTable(), plain_batch(1)
+    batch = check_one(data)
+    assert batch is not None
+    state.allow(1 << 20, 1 << 20, 1 << 60)
+
+    def write(descriptor: int, data: Buffer, position: int) -> None:
+        raise error
+
+    with pytest.raises(error):
+        state.append_one(data, batch, table.handle, 0, 0, True, write, 3, 0)
+    assert (states(state), len(table)) == (states(native.IndexState()), 0)
+    assert not state.has_room(batch, 0), "what is left behind has to be looked at first"
+
+
+def test_one_append_by_the_real_disk_says_why_it_could_not_write(tmp_path: Path) -> None:
+    """Goal: the short way to the file writes the same bytes, and its errors are those of Disk.write."""
+    disk, path = Disk(), tmp_path / "log"
+    descriptor = disk.open(path)
+    for target in (descriptor, -1):
+        state, table, data = native.IndexState(), ProducerTable(), plain_batch(1)
+        batch = check_one(data)
+        assert batch is not None
+        state.allow(1 << 20, 1 << 20, 1 << 60)
+        append = functools.partial(
+            state.append_one, data, batch, table.handle, 0, 0, True, disk.write, target, 5
+        )
+        if target >= 0:
+            assert append() == 1
+            assert path.read_bytes() == bytes(5) + data
+        else:
+            with pytest.raises(OSError, match="Bad file descriptor"):
+                append()
+    disk.close(descriptor)
+
+
+def test_a_handle_of_producers_outlives_their_table() -> None:
+    handle = ProducerTable().handle
+    state, data = native.IndexState(), plain_batch(1)
+    batch = check_one(data)
+    assert batch is not None
+    state.allow(1 << 20, 1 << 20, 1 << 60)
+    assert state.append_one(data, batch, handle, 0, 0, True, lambda *_: None, 3, 0) == 1
+    with pytest.raises(ValueError, match="PyCapsule"):
+        state.append_one(data, batch, object(), 0, 0, True, lambda *_: None, 3, 0)
+
+
+@pytest.mark.parametrize("before_ms", [0, 500, 2**63 - 1])
+@pytest.mark.parametrize("after_ms", [0, 500, 2**63 - 1])
+@pytest.mark.parametrize("key_needed", [False, True])
+def test_the_rules_for_a_client_are_those_of_admission(
+    before_ms: int, after_ms: int, key_needed: bool
+) -> None:
+    options = PartitionOptions(
+        timestamp_before_max_ms=before_ms,
+        timestamp_after_max_ms=after_ms,
+        is_compacted=key_needed,
+        max_message_bytes=100,
+    )
+    rules = client_rules(options)
+    assert rules is not None
+    for now_ms in (0, 400, 999, 1000, 1001, 1002, 1500, 1501, 1502, 1503, 2**62):
+        for count in (1, 3, 30):
+            data = plain_batch(count)
+            try:
+                admit(bytearray(data), options, Origin.CLIENT, now_ms)
+            except OncelogError:
+                assert rules.check(data, now_ms) is None
+            else:
+                assert rules.check(data, now_ms) is not None
+    assert client_rules(options._replace(uses_log_append_time=True)) is None
+    assert client_rules(options._replace(compression=Codec.GZIP)) is None
+
+
+def states(state: native.IndexState) -> tuple[int, int, int]:
+    return state.max_timestamp, state.max_timestamp_offset, state.indexed_timestamp
 
 
 def test_a_resumed_state_goes_on_where_the_files_ended() -> None:
@@ -537,7 +667,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 COUNTED = {
-    "IndexState", "ProducerTable", "TxnIndex", "check_one", "check_records", "decode", "find_offset", "scan",
+    "ClientRules", "IndexState", "ProducerTable", "TxnIndex", "check_one", "check_records", "decode", "find_offset", "scan",
     "scan_prefix", "seek", "stamp", "visible_batches",
 }  # fmt: skip
 
@@ -552,7 +682,7 @@ def test_append_read_recovery_and_collect_run_through_native_code(
     writer = Writer(partition, 1)
     calls.clear()
     writer.send(values(5), transactional=True)
-    assert calls["check_one"] == calls["stamp"] == 1
+    assert calls["ClientRules.check"] == calls["stamp"] == 1
     assert calls["scan"] == calls["check_records"] == 0
     assert calls["ProducerTable.judge"] == calls["ProducerTable.add"] == 1
     assert calls["IndexState.prepare"] == calls["IndexState.take"] == 1
