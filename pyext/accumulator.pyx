@@ -229,6 +229,9 @@ cdef class Batch:
 
     def complete(self, int64_t base_offset, int64_t log_append_time_ms, error=None):
         """The broker's answer, once; False if there was one before."""
+        return self._complete(base_offset, log_append_time_ms, error)
+
+    cdef bint _complete(self, int64_t base_offset, int64_t log_append_time_ms, error):
         if self.is_done:
             return False
         self.is_open = False
@@ -679,6 +682,19 @@ cdef class Accumulator:
 
     def open_batch(self, PartitionIntake target not None, int64_t bytes_max, int64_t reserved_bytes, int64_t now_ms):
         """Opens a batch with memory that was taken; False if the partition has one by now."""
+        return self._open(target, bytes_max, reserved_bytes, now_ms)
+
+    def open_if_free(self, PartitionIntake target not None, int64_t bytes_max, int64_t reserved_bytes, double now_s):
+        """take_bytes() and open_batch() in one step; False if there is not enough memory, or an open batch."""
+        if self.available_bytes < reserved_bytes:
+            return False
+        self.available_bytes -= reserved_bytes
+        if self._open(target, bytes_max, reserved_bytes, <int64_t>(now_s * 1000)):
+            return True
+        self.available_bytes += reserved_bytes
+        return False
+
+    cdef bint _open(self, PartitionIntake target, int64_t bytes_max, int64_t reserved_bytes, int64_t now_ms) except -1:
         cdef Batch batch = Batch.__new__(Batch, target, bytes_max, reserved_bytes, now_ms)
         if ol_bytes_reserve(&batch._encoder.out, <size_t>reserved_bytes) != OL_OK:
             raise MemoryError()
@@ -760,6 +776,9 @@ cdef class Accumulator:
 
     def note_sent(self, Batch batch not None):
         """The batch that waited for longest is in the log: it waits no more, and the next follows it in sequence."""
+        self._note_sent(batch)
+
+    cdef int _note_sent(self, Batch batch) except -1:
         batch.target.waiting.popleft()
         if batch.base_sequence >= 0:
             batch.target.next_sequence = <int32_t>((batch.base_sequence + batch.record_count) & INT32_MAX)
@@ -768,10 +787,19 @@ cdef class Accumulator:
         self.batch_count += 1
         self.sent_records += batch.record_count
         self.sent_bytes += <int64_t>batch._size
+        return 0
+
+    def acknowledge(self, Batch batch not None, int64_t base_offset, int64_t log_append_time_ms):
+        """note_sent() and complete() in one step, which nobody can interrupt half way."""
+        self._note_sent(batch)
+        return self._complete(batch, base_offset, log_append_time_ms, None)
 
     def complete(self, Batch batch not None, int64_t base_offset, int64_t log_append_time_ms, error=None):
         """The broker's answer to a batch, once, which also gives its memory back; False if there was one before."""
-        if not batch.complete(base_offset, log_append_time_ms, error):
+        return self._complete(batch, base_offset, log_append_time_ms, error)
+
+    cdef bint _complete(self, Batch batch, int64_t base_offset, int64_t log_append_time_ms, error) except -1:
+        if not batch._complete(base_offset, log_append_time_ms, error):
             return False
         self.incomplete.pop(batch, None)
         self.available_bytes += batch.reserved_bytes

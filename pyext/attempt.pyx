@@ -13,6 +13,8 @@ cimport cython
 
 
 @cython.final
+@cython.no_gc
+@cython.freelist(16)
 cdef class Attempt:
     """``with Attempt(lock) as is_taken``: whether the lock was free. Each attempt is entered once."""
     cdef object _lock
@@ -27,7 +29,7 @@ cdef class Attempt:
         self._is_taken = self._lock.acquire(self._blocking)
         return self._is_taken
 
-    def __exit__(self, *error):
+    def __exit__(self, kind, error, trace):
         if self._is_taken:
             self._is_taken = False
             self._lock.release()

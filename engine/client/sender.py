@@ -86,6 +86,10 @@ class Sender:
         self.monotonic_s = monotonic_of(broker.now_ms)
         self._transactions = transactions
         self._is_transactional = transactions.is_transactional
+        # Where nobody else hears of an answer, a batch that is in the log is done in the same native step.
+        self._answers_at_once = (
+            not transactions.is_transactional and type(intake).complete is Accumulator.complete
+        )
         self._log = log
         self._acks = {"all": -1}.get(options["acks"]) or int(options["acks"])
         self._linger_s: float = options["linger.ms"] / 1000
@@ -156,12 +160,15 @@ class Sender:
     def open_batch(self, queue: PartitionQueue, bytes_max: int, reserved_bytes: int) -> None:
         """Sees to an open batch, which is sent after linger.ms if nothing else happens."""
         intake = self._intake
-        if not intake.take_bytes(reserved_bytes):
+        if not intake.open_if_free(queue, bytes_max, reserved_bytes, self.monotonic_s()):
+            if queue.open_batch is not None:
+                return
             self.reserve(reserved_bytes)
-        now = self.monotonic_s()
-        if not intake.open_batch(queue, bytes_max, reserved_bytes, int(now * 1000)):
-            intake.give_bytes(reserved_bytes)
-        elif self._linger_s and self._thread is None:
+            now_ms = int(self.monotonic_s() * 1000)
+            if not intake.open_batch(queue, bytes_max, reserved_bytes, now_ms):
+                intake.give_bytes(reserved_bytes)
+                return
+        if self._thread is None and self._linger_s:
             self._start()
 
     def dispatch(self, queue: PartitionQueue) -> None:
@@ -327,6 +334,12 @@ class Sender:
             self._give_up(queue, batch, error)
         else:
             base_offset, _, log_append_time_ms, _, pending = produced
+            if pending is None and self._answers_at_once:
+                if self._intake.acknowledge(batch, base_offset, log_append_time_ms) and (
+                    self._waiters or batch.has_callbacks
+                ):
+                    self._announce(batch)
+                return True
             try:
                 self._sent(queue, batch)
             finally:  # also where a person interrupts: what waits no more is answered, or nobody ever would
@@ -427,6 +440,10 @@ class Sender:
             return
         if error is not None:
             self.error_count += batch.record_count
+        self._announce(batch)
+
+    def _announce(self, batch: Batch) -> None:
+        """Who waits for a batch hears that it is done, and callbacks of its records are due."""
         if batch.has_callbacks:
             self._queued_calls += 1
             self._callbacks.append(batch)
