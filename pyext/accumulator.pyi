@@ -1,5 +1,6 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from threading import Lock
 from typing import Any, Protocol, Self, final
 
 import numpy as np
@@ -108,6 +109,8 @@ class Delivery:
     def answer(self, callback: _OnDelivery) -> None: ...
 
 class PartitionIntake:
+    key: Any
+    log: Any
     identity: tuple[int, int] | None
     next_sequence: int
     retry_at: float
@@ -123,6 +126,11 @@ class PartitionIntake:
     def open_batch(self) -> Batch | None: ...
     @property
     def waiting(self) -> deque[Batch]: ...
+    @property
+    def in_flight(self) -> deque[tuple[Batch, Any]]: ...
+    @property
+    def lock(self) -> Lock: ...
+    def open_alike(self, options: object, batch_bytes: int) -> None: ...
 
 @final
 class TopicIntake:
@@ -155,6 +163,8 @@ class Accumulator:
         is_eager: bool,
         ignores_keys: bool,
         rotates: bool,
+        monotonic_s: Callable[[], float] | None = None,
+        partition_counts: dict[str, int] | None = None,
     ) -> None: ...
     @property
     def opened(self) -> deque[Batch]: ...
@@ -220,3 +230,14 @@ class Accumulator:
     def _send_now(self, partition: PartitionIntake) -> None: ...
     def _refuse_size(self, count: int) -> None: ...
     def _refuse_partition(self, topic: TopicIntake, partition: int) -> None: ...
+
+class DirectSender:
+    _is_direct: bool
+    _broker: Any
+    _intake: Accumulator
+    _transactions: Any
+    _acks: int
+    attributes: int
+    compress: Callable[[Buffer], Buffer] | None
+    _callbacks: deque[Batch]
+    _waiters: int

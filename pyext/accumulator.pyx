@@ -27,6 +27,7 @@ from oncelog_c cimport (
 )
 
 from collections import deque
+from threading import Lock
 
 import numpy as np
 
@@ -347,8 +348,9 @@ cdef class Delivery:
         callback(error, None if error is not None else self._metadata())
 
     cdef int _wait(self, timeout_ms) except -1:
-        if not self._batch.is_done:
-            self._batch.target.owner.wait_for(self._batch, timeout_ms)
+        cdef Batch batch = self._batch
+        if not batch.is_done and not _is_sent_directly(batch):
+            batch.target.owner.wait_for(batch, timeout_ms)
         return 0
 
     cdef RecordMetadata _metadata(self):
@@ -375,13 +377,21 @@ cdef class Delivery:
 cdef class PartitionIntake:
     """Where the records of one partition go in: the open batch, and the closed ones that wait behind it.
 
-    ``owner`` answers ``wait_for(batch, timeout_ms)``.
+    ``owner`` answers ``wait_for(batch, timeout_ms)``. ``lock`` is held by who sends from the queue.
     """
     cdef readonly str topic
     cdef readonly int32_t partition
     cdef readonly object owner
     cdef readonly Batch open_batch
     cdef readonly object waiting
+    cdef readonly object in_flight     # (batch, answer): in the log, not acknowledged
+    cdef readonly object lock
+    cdef object _acquire
+    cdef object _release
+    cdef public object key             # the broker's name for the partition
+    cdef public object log             # the broker's partition, for what batches may hold
+    cdef object _log_options           # for which batches may be opened like the last one, and how large they are
+    cdef int64_t _batch_bytes
     cdef public object identity        # (producer id, epoch) of the batch that was sealed last
     cdef public int32_t next_sequence
     cdef public double retry_at        # not to be tried again before; 0.0: at any time
@@ -392,6 +402,15 @@ cdef class PartitionIntake:
         self.partition = partition
         self.owner = owner
         self.waiting = deque()
+        self.in_flight = deque()
+        self.lock = Lock()
+        self._acquire = self.lock.acquire
+        self._release = self.lock.release
+
+    def open_alike(self, options, int64_t batch_bytes):
+        """Further batches may be opened without asking, that large, while ``log`` is open and has these options."""
+        self._log_options = options
+        self._batch_bytes = batch_bytes
 
 
 @cython.final
@@ -523,6 +542,8 @@ cdef class Accumulator:
     cdef dict _topics
     cdef object _now_ms
     cdef object _now_ns
+    cdef object _monotonic_s
+    cdef dict _partition_counts        # of the broker's topics; None: nobody knows
     cdef int64_t _record_bytes_max
     cdef bint _is_eager
     cdef bint _ignores_keys
@@ -545,10 +566,13 @@ cdef class Accumulator:
         self.incomplete = {}
 
     def _configure(self, now_ms, now_ns, *, int64_t record_bytes_max, int64_t buffer_bytes, bint is_eager,
-                   bint ignores_keys, bint rotates):
-        """``now_ns``, if there is one, is the clock of ``now_ms`` without a Python frame."""
+                   bint ignores_keys, bint rotates, monotonic_s=None, dict partition_counts=None):
+        """``now_ns``, if there is one, is the clock of ``now_ms`` without a Python frame. ``partition_counts`` are
+        the broker's own, by topic."""
         self._now_ms = now_ms
         self._now_ns = now_ns
+        self._monotonic_s = monotonic_s
+        self._partition_counts = partition_counts
         self._record_bytes_max = record_bytes_max
         self.available_bytes = buffer_bytes
         self._is_eager = is_eager
@@ -623,6 +647,8 @@ cdef class Accumulator:
                 self.gate()
             target = <PartitionIntake>PyList_GET_ITEM(intake.partitions, intake.sticky if number < 0 else number)
             batch = target.open_batch
+            if batch is None and self._is_opened_alike(intake, target, size):
+                batch = target.open_batch
             if batch is not None:
                 batch._encoder.default_timestamp = when
                 status = ol_encode(&batch._encoder, &block, &done, &fault)
@@ -644,7 +670,7 @@ cdef class Accumulator:
         self.record_bytes += size - RECORD_BYTES_OVERHEAD
         if on_delivery is not None:
             delivery.add_callback(on_delivery)
-        if self._is_eager:
+        if self._is_eager and not _is_sent_directly(batch):
             self._send_now(target)
         return delivery
 
@@ -694,6 +720,23 @@ cdef class Accumulator:
         self.available_bytes += reserved_bytes
         return False
 
+    cdef bint _is_opened_alike(self, TopicIntake topic, PartitionIntake target, int64_t size) except -1:
+        """Opens a batch like the last one, where nothing has changed on which its limits depend; else _make_room()
+        finds out, and says what is wrong."""
+        cdef PyObject *count
+        if target._log_options is None or size > target._batch_bytes or self.available_bytes < target._batch_bytes:
+            return False
+        count = PyDict_GetItem(self._partition_counts, topic.topic)
+        if count is NULL or <object>count != len(topic.partitions):
+            return False
+        if target.log.options is not target._log_options or target.log.is_closed:
+            return False
+        self.available_bytes -= target._batch_bytes
+        if self._open(target, target._batch_bytes, target._batch_bytes, <int64_t>(self._monotonic_s() * 1000)):
+            return True
+        self.available_bytes += target._batch_bytes
+        return False
+
     cdef bint _open(self, PartitionIntake target, int64_t bytes_max, int64_t reserved_bytes, int64_t now_ms) except -1:
         cdef Batch batch = Batch.__new__(Batch, target, bytes_max, reserved_bytes, now_ms)
         if ol_bytes_reserve(&batch._encoder.out, <size_t>reserved_bytes) != OL_OK:
@@ -707,6 +750,9 @@ cdef class Accumulator:
 
     def close_batch(self, PartitionIntake target not None):
         """Takes the open batch away from senders and lets it wait its turn; None if there is none to send."""
+        return self._close_batch(target)
+
+    cdef Batch _close_batch(self, PartitionIntake target):
         cdef Batch batch = target.open_batch
         if batch is None:
             return None
@@ -766,6 +812,9 @@ cdef class Accumulator:
 
     def seal(self, Batch batch not None, identity, int16_t attributes, compress=None):
         """Makes it the next record batch of (producer id, epoch); with another identity the sequence starts over."""
+        self._seal(batch, identity, attributes, compress)
+
+    cdef int _seal(self, Batch batch, identity, int16_t attributes, compress) except -1:
         cdef PartitionIntake target = batch.target
         if target.identity is not identity:
             if target.identity != identity:
@@ -773,6 +822,7 @@ cdef class Accumulator:
             target.identity = identity
         producer_id, epoch = identity
         batch._seal(producer_id, epoch, target.next_sequence if producer_id >= 0 else -1, attributes, compress)
+        return 0
 
     def note_sent(self, Batch batch not None):
         """The batch that waited for longest is in the log: it waits no more, and the next follows it in sequence."""
@@ -791,6 +841,9 @@ cdef class Accumulator:
 
     def acknowledge(self, Batch batch not None, int64_t base_offset, int64_t log_append_time_ms):
         """note_sent() and complete() in one step, which nobody can interrupt half way."""
+        return self._acknowledge(batch, base_offset, log_append_time_ms)
+
+    cdef bint _acknowledge(self, Batch batch, int64_t base_offset, int64_t log_append_time_ms) except -1:
         self._note_sent(batch)
         return self._complete(batch, base_offset, log_append_time_ms, None)
 
@@ -835,6 +888,73 @@ cdef class Accumulator:
 
     def _refuse_partition(self, topic, partition):
         raise TypeError("an Accumulator is a base: use Producer")
+
+
+cdef class DirectSender:
+    """Sends a batch that nothing stands before in one step, in the thread that waits for it; all else is a subclass's.
+
+    That is nearly every batch whose records are waited for one by one, and then each Python frame on the way costs as
+    much as the batch's checksum. ``_react(queue, batch, error)`` answers what the broker refuses, under the queue's
+    lock, ``_leave(queue)`` has somebody else look after it, ``_announce(batch)`` tells who waits that it is done,
+    ``_run_callbacks()`` calls what is due.
+    """
+    cdef public bint _is_direct        # of a producer without transactions, whose answers nobody else has to hear
+    cdef public object _broker
+    cdef public Accumulator _intake
+    cdef public object _transactions   # has the identity, and the error that forbids to send
+    cdef public int _acks
+    cdef public int16_t attributes
+    cdef public object compress
+    cdef public object _callbacks      # batches whose callbacks are due
+    cdef public int _waiters
+
+    cdef bint _is_sent(self, Batch batch) except -1:
+        """Sends an open batch; False where more is to be done, by the way that batches take otherwise."""
+        cdef PartitionIntake queue = batch.target
+        if not self._is_direct or queue.open_batch is not batch or queue.waiting or queue.in_flight:
+            return False
+        identity = self._transactions.identity
+        if queue.identity is not identity or self._transactions.error is not None or not queue._acquire(False):
+            return False
+        # Tried, not waited for: all that was looked at is still so.
+        try:
+            self._intake._close_batch(queue)
+            self._send(queue, batch, identity)
+        except BaseException:  # interrupted: the batch waits in its queue
+            queue._release()
+            self._leave(queue)
+            raise
+        queue._release()
+        # Who came while the lock was held has left its batch to us.
+        if not batch.is_done or queue.waiting:
+            return False
+        if self._callbacks:
+            self._run_callbacks()
+        return True
+
+    cdef int _send(self, PartitionIntake queue, Batch batch, identity) except -1:
+        try:
+            self._intake._seal(batch, identity, self.attributes, self.compress)
+            if self._acks == -1:
+                produced = self._broker.produce(queue.key, batch)
+            else:
+                produced = self._broker.produce(queue.key, batch, acks=self._acks)
+        except Exception as error:
+            self._react(queue, batch, error)
+            return 0
+        base_offset, _, log_append_time_ms, _, pending = produced
+        if pending is not None:
+            self._intake._note_sent(batch)
+            queue.in_flight.append((batch, produced))
+        elif (self._intake._acknowledge(batch, base_offset, log_append_time_ms)
+                and (self._waiters or batch._callbacks is not None)):
+            self._announce(batch)
+        return 0
+
+
+cdef inline bint _is_sent_directly(Batch batch) except -1:
+    owner = batch.target.owner
+    return isinstance(owner, DirectSender) and (<DirectSender>owner)._is_sent(batch)
 
 
 @cython.final

@@ -69,6 +69,11 @@ class TopicVerbs(abc.ABC):
         """The partitions of a topic that are here."""
         return self._topics.need(topic).partitions
 
+    @property
+    def partition_counts(self) -> dict[str, int]:
+        """Of all topics, as they are at any time: for producers, who look at every batch."""
+        return self._topics.counts
+
     def partition_count(self, topic: str) -> int:
         count = self._topics.counts.get(topic)
         return self._topics.need(topic).partition_count if count is None else count

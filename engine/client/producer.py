@@ -153,6 +153,8 @@ class Producer(Accumulator):
             is_eager=self._options["linger.ms"] == 0 or self._options["batch.size"] == 0,
             ignores_keys=self._partitioner.ignores_keys,
             rotates=self._partitioner.rotates,
+            monotonic_s=clock.monotonic_of(broker.now_ms),
+            partition_counts=broker.partition_counts,
         )
         self._sender = Sender(broker, self, self._transactions, self._options, self._log)
         self._refusal: OncelogError | None = None
@@ -219,8 +221,8 @@ class Producer(Accumulator):
         log = partition.log
         if log is None or log.is_closed:
             log = self._log_of(partition)
-        limit = self._batch_bytes
-        if log.options.max_message_bytes < limit:
+        limit, options = self._batch_bytes, log.options
+        if options.max_message_bytes < limit:
             limit = self._topic_bytes(partition)
         if count > limit:
             reserved = count
@@ -228,6 +230,7 @@ class Producer(Accumulator):
             reserved = max(self._buffer_bytes, count)
         else:
             reserved = limit
+            partition.open_alike(options, limit)
         self._sender.open_batch(partition, limit, reserved)
 
     def _log_of(self, partition: PartitionQueue) -> Partition:

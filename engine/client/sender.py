@@ -15,7 +15,7 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
-from .._native.accumulator import Accumulator, Alarm, Batch, PartitionIntake
+from .._native.accumulator import Accumulator, Alarm, Batch, DirectSender, PartitionIntake
 from .._native.attempt import Attempt
 from ..base.clock import monotonic_of, when_moved
 from ..base.errors import (
@@ -43,21 +43,12 @@ LOOK_AGAIN_S: Final = 0.5
 class PartitionQueue(PartitionIntake):
     """One partition's batches between send and acknowledgement, and its place in the producer's sequence."""
 
-    __slots__ = (
-        "in_flight",
-        "key",
-        "lock",
-        "log",
-        "settling",
-    )
+    __slots__ = ("settling",)
 
     def __init__(self, topic: str, partition: int, owner: Sender) -> None:
         super().__init__(topic, partition, owner)
         self.key = TopicPartition(topic, partition)
-        self.lock = threading.Lock()  # held by who drains
         self.settling = threading.Lock()  # held by who waits for the device
-        self.in_flight: deque[tuple[Batch, Any]] = deque()  # in the log, not acknowledged
-        self.log: Any = None  # the broker's partition, for what batches may hold
 
 
 def _queue(partition: PartitionIntake) -> PartitionQueue:
@@ -70,7 +61,7 @@ def _queues(batches: Iterable[Batch]) -> set[PartitionQueue]:
     return {_queue(batch.target) for batch in list(batches)}
 
 
-class Sender:
+class Sender(DirectSender):
     """Moves batches from an accumulator to a broker."""
 
     def __init__(
@@ -87,7 +78,7 @@ class Sender:
         self._transactions = transactions
         self._is_transactional = transactions.is_transactional
         # Where nobody else hears of an answer, a batch that is in the log is done in the same native step.
-        self._answers_at_once = (
+        self._is_direct = (
             not transactions.is_transactional and type(intake).complete is Accumulator.complete
         )
         self._log = log
@@ -113,7 +104,7 @@ class Sender:
         # Who waits for a batch, for memory or for callbacks waits here; nobody is notified if nobody waits.
         self._changed = threading.Condition(threading.Lock())
         self._waiters = 0
-        self._callbacks: deque[Batch] = deque()
+        self._callbacks = deque()
         self._queued_calls = 0  # batches whose callbacks were due
         self._calling = threading.Lock()
         self._caller = 0
@@ -323,18 +314,11 @@ class Sender:
                 produced = self._broker.produce(queue.key, batch, **self._in_transaction)
             else:
                 produced = self._broker.produce(queue.key, batch, acks=self._acks)
-        except DuplicateSequenceError:
-            # In the log since an attempt whose answer was lost; where, it no longer remembers.
-            self._sent(queue, batch)
-            self._complete(batch, -1, -1, None)
-        except OncelogError as error:
-            return self._refused(queue, batch, error)
-        except Exception as error:  # whoever waits for the batch has to hear of it  # noqa: BLE001
-            self._log.exception("a batch for %s-%d failed", queue.topic, queue.partition)
-            self._give_up(queue, batch, error)
+        except Exception as error:  # noqa: BLE001
+            self._react(queue, batch, error)
         else:
             base_offset, _, log_append_time_ms, _, pending = produced
-            if pending is None and self._answers_at_once:
+            if pending is None and self._is_direct:
                 if self._intake.acknowledge(batch, base_offset, log_append_time_ms) and (
                     self._waiters or batch.has_callbacks
                 ):
@@ -354,12 +338,26 @@ class Sender:
                         queue.in_flight.append((batch, produced))
         return True
 
+    def _react(self, queue: PartitionQueue, batch: Batch, error: Exception) -> None:
+        """What an error of the broker means for the batch that was sent."""
+        if isinstance(error, DuplicateSequenceError):
+            # In the log since an attempt whose answer was lost; where, it no longer remembers.
+            self._sent(queue, batch)
+            self._complete(batch, -1, -1, None)
+        elif isinstance(error, OncelogError):
+            self._refused(queue, batch, error)
+        else:  # whoever waits for the batch has to hear of it
+            self._log.error(
+                "a batch for %s-%d failed", queue.topic, queue.partition, exc_info=error
+            )
+            self._give_up(queue, batch, error)
+
     def _sent(self, queue: PartitionQueue, batch: Batch) -> None:
         self._intake.note_sent(batch)
         if self._is_transactional:
             self._transactions.batch_sent(queue.key)
 
-    def _refused(self, queue: PartitionQueue, batch: Batch, error: OncelogError) -> bool:
+    def _refused(self, queue: PartitionQueue, batch: Batch, error: OncelogError) -> None:
         """What follows from an error: a new identity, another attempt later, or the end of the batch."""
         batch.attempts += 1
         now = self.monotonic_s()
@@ -372,7 +370,7 @@ class Sender:
                 self.retry_count += batch.record_count
                 if batch.attempts > 1:
                     self._postpone(queue, batch, now)  # it was not the identity, or not it alone
-                return True
+                return
         except OncelogError as another:
             error = another
         if error.retriable and may_repeat:
@@ -385,13 +383,12 @@ class Sender:
                 error,
             )
             self._postpone(queue, batch, now, self._transactions.pause_s(error))
-            return True
+            return
         if is_late and error.retriable:
             error = RequestTimedOutError(
                 f"{queue.topic}-{queue.partition}: given up after delivery.timeout.ms ({error})"
             )
         self._give_up(queue, batch, error)
-        return True
 
     def _postpone(
         self, queue: PartitionQueue, batch: Batch, now: float, pause: float | None = None
