@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ..log.log import LogOptions
 from ..partition.partition import PartitionOptions
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from ..partition.cleaner import CleanerOptions
     from ..partition.compaction import CompactionOptions
 
+# In "fsync" durability files are made longer than their logs, so that a sync need not write their size as well.
+BYTES_AHEAD: Final = 1 << 20
+
 
 def partition_options(
     config: Mapping[str, Any], *, producer_id_expiration_ms: int, is_synced: bool
@@ -28,7 +31,10 @@ def partition_options(
     return PartitionOptions(
         LogOptions(
             SegmentOptions(
-                segment_bytes, config["segment.index.bytes"], config["index.interval.bytes"]
+                segment_bytes,
+                config["segment.index.bytes"],
+                config["index.interval.bytes"],
+                BYTES_AHEAD if is_synced else 0,
             ),
             config["segment.ms"],
             config["segment.jitter.ms"],

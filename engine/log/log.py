@@ -232,8 +232,10 @@ class Log:
         """
         first, state = segment.first_timestamp, segment.state
         if self._half_made is None and state is not None and first is not None and first >= 0:
+            bytes_max = self.options.segment.segment_bytes
             state.allow(
-                self.options.segment.segment_bytes,
+                # Where its file is made long ahead, whoever reaches the end of it has to make it longer.
+                min(bytes_max, segment.file_end) if segment.options.bytes_ahead else bytes_max,
                 segment.base_offset + RELATIVE_OFFSET_MAX,
                 first + self._age_max_ms(segment),
             )

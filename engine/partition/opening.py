@@ -131,7 +131,9 @@ class OpenedPartition(PartitionReader):
             if self._disk is not None and index:
                 self.producers.take_snapshot()
             found = segment.recover(
-                self._replay_with_epochs, before_cut=functools.partial(self.log.remove, later)
+                self._replay_with_epochs,
+                before_cut=functools.partial(self.log.remove, later),
+                is_last=not later,
             )
             self.producers.next_offset = max(self.producers.next_offset, found.next_offset)
             if found.error is not None:

@@ -384,6 +384,7 @@ class Partition(OpenedPartition):
         self.producers.next_offset = base_offset
         self.producers.take_snapshot()
         if self.options.is_synced_on_roll:
+            self.log.active.trim()  # for good: zeros before another segment would end the log
             self._sync()
         self.log.roll(now_ms, base_offset)
         self._show_all()
@@ -482,8 +483,10 @@ class Partition(OpenedPartition):
             except OSError as error:
                 raise KafkaStorageError(f"{self.directory}: {error}") from error
         try:
-            with self._going_offline():
-                unsynced.write(self._disk, self.directory)
+            unsynced.write(self._disk, self.directory)
+        except (KafkaStorageError, OSError):
+            with self._going_offline():  # entered only here: that takes as long as all the rest
+                raise
         finally:
             unsynced.close(self._disk)
         return end

@@ -100,9 +100,13 @@ def _logs(directory: str) -> dict[int, int]:
 
 
 def _cut(partition: Partition, sizes: dict[int, int]) -> Cut | None:
-    """What recovery, done in memory, has left out."""
+    """What recovery, done in memory, has left out. Zeros at the end of the last segment are no damage, and stay."""
     kept = {segment.base_offset: segment for segment in partition.log.segments}
-    shorter = [base for base, segment in kept.items() if segment.size < sizes.get(base, 0)]
+    shorter = [
+        base
+        for base, segment in kept.items()
+        if partition.damage and segment.size < sizes.get(base, 0)
+    ]
     gone = [base for base in sizes if base not in kept]
     if not shorter and not gone:
         return None

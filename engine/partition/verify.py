@@ -441,6 +441,10 @@ class SegmentCheck:
         if isinstance(fault, TruncatedBatchError):
             what = f"the file ends inside a batch, {rest:,} bytes after its start"
         if _is_zero(view[end:]):
+            if self._following is None and self._is_recovered:
+                # In "fsync" durability a file is longer than its log while it is written; opening goes on before them.
+                self._report.note(self._name, f"ends in zeros, {rest:,} bytes: reserved ahead")
+                return
             what = f"only zeros up to the end, {rest:,} bytes: reserved ahead, or lost in a crash"
         self._add(CorruptRecordError(what, position=end))
 

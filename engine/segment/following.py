@@ -9,11 +9,12 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
+from .._native.segment import seek
 from ..base.disk import map_file
-from ..base.errors import OffsetOutOfRangeError
+from ..base.errors import BatchError, OffsetOutOfRangeError
 from .batch import scan_prefix
 from .names import LOG
-from .segment import WINDOW_BYTES, Segment
+from .segment import WINDOW_BYTES, Segment, next_offset_of
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -62,6 +63,15 @@ class FollowedSegment(Segment):
 
     def _end_of(self, view: memoryview, position: int, end_offset: int) -> int:
         """Where the batches below an offset end, from a batch's start on."""
+        if end_offset <= self.base_offset:
+            return 0
+        with contextlib.suppress(BatchError):
+            # Not one byte further, where that can be: the file may be cut behind its last batch at any time, and the
+            # pages of a mapping with it.
+            position = seek(view, position, end_offset - 1)
+            rows = self.first_row(position)
+            if len(rows) and next_offset_of(rows) == end_offset:
+                return position + int(rows["size"][0])
         while position < len(view):
             rows, position, error = scan_prefix(
                 view, position, bytes_max=WINDOW_BYTES, check_crc=False

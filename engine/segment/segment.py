@@ -56,6 +56,9 @@ class SegmentOptions:
     segment_bytes: int = 1 << 30
     segment_index_bytes: int = 10 << 20
     index_interval_bytes: int = 4096
+    bytes_ahead: int = (
+        0  # by how much a file that is written is made longer than its log; 0: it grows with it
+    )
 
 
 class Recovered(NamedTuple):
@@ -64,6 +67,10 @@ class Recovered(NamedTuple):
     size: int
     next_offset: int
     error: OncelogError | None
+
+
+def _is_zero(view: memoryview) -> bool:
+    return not np.frombuffer(view, np.uint8).any()
 
 
 def next_offset_of(rows: NDArray[np.void]) -> int:
@@ -99,6 +106,7 @@ class Segment:
         self._first_timestamp: int | None = None
         self._max_timestamp: int | None = None  # of a segment that does not grow
         self._torn_end = 0  # how far a failed append may have written past ``size``
+        self.file_end = 0  # up to where the file was made long ahead; 0: it ends with the log
         self._is_synced = True
         self._files = threading.RLock()  # held while files are opened, replaced or given up
 
@@ -370,12 +378,14 @@ class Segment:
         replay: Callable[[NDArray[np.void]], NDArray[np.void]],
         *,
         before_cut: Callable[[], None] = lambda: None,
+        is_last: bool = False,
     ) -> Recovered:
         """Proves every batch, keeps what lies before the first bad one, and makes all derived files anew.
 
         ``replay`` takes rows into account and returns the transactions that they abort; ``before_cut`` is
         called where the segment ends early, before any file is changed. Where nothing may be changed, the same
-        result is held in memory and the files stay as they are.
+        result is held in memory and the files stay as they are. That the last segment of a log ends in zeros is no
+        damage: it was written, and its file was longer than its log.
         """
         view = self.view()
         state = IndexState(self.options.index_interval_bytes)
@@ -389,10 +399,16 @@ class Segment:
                 aborted.append(replay(rows))
                 parts.append(state.add(rows, self.base_offset))
                 next_offset = next_offset_of(rows)
+        is_ahead = error is not None and is_last and _is_zero(view[position:])
+        if is_ahead:
+            error = None
         if error is not None:
             before_cut()
         with self._files:
-            self._cut(position)
+            if is_ahead:
+                self._end_at(position)
+            else:
+                self._cut(position)
             self._take_indexes(state, parts)
             self._is_synced = False  # the process that wrote these bytes may not have seen to it
         found = np.concatenate(aborted)
@@ -413,6 +429,13 @@ class Segment:
         )
         return int(bad.argmax()) if bad.any() else len(rows)
 
+    def _end_at(self, size: int) -> None:
+        """Ends the log at a position, and leaves the file as it is."""
+        self.size = size
+        self._mapping = memoryview(self._mapping)[:size]
+        if self.disk is not None and self._descriptor < 0:
+            self._descriptor = self.disk.open(self.path(LOG))  # whoever seals it will trim it
+
     def _cut(self, size: int) -> None:
         """Ends the log at a position; the file itself only where it may be changed."""
         if size == self.size:
@@ -421,6 +444,7 @@ class Segment:
         self._mapping = memoryview(self._mapping)[:size]
         if self.disk is None:
             return
+        self.file_end = 0
         if self._descriptor >= 0:
             self.disk.close(self._descriptor)
             self._descriptor = -1
@@ -512,6 +536,8 @@ class Segment:
             self._wipe_torn()
         start = self.size
         end = start + batches.nbytes
+        if end > self.file_end and self.options.bytes_ahead:
+            self._reach_ahead(end)
         entries = state.prepare(batches, self.base_offset, start)
         self._is_synced = False
         try:
@@ -525,6 +551,28 @@ class Segment:
             self._first_timestamp = batches.first_timestamp
         state.take()
         self.size = end
+
+    def _reach_ahead(self, end: int) -> None:
+        """Makes the file longer than an append needs, with zeros that take no room on the device.
+
+        A sync after an append within the file's size writes the append alone. Where the file grows, its size goes
+        through the file system's journal as well, at every sync.
+        """
+        assert self.disk is not None
+        size = file_size(self._descriptor)  # that of a file that was recovered may do
+        if size < end:
+            options = self.options
+            size = max(end, min(end + options.bytes_ahead, options.segment_bytes))
+            self.disk.truncate(self._descriptor, size)
+        self.file_end = size
+
+    def trim(self) -> None:
+        """Ends the file where the log does."""
+        if self._descriptor >= 0 and file_size(self._descriptor) > self.size:
+            assert self.disk is not None
+            self._is_synced = False
+            self.disk.truncate(self._descriptor, self.size)
+        self.file_end = self._torn_end = 0
 
     def _add_entries(self, entries: tuple[bytes, bytes], aborted: NDArray[np.void] | None) -> None:
         """Entries of one append: all of them, or none. Of several that do not fit the last are left out: searches
@@ -576,9 +624,7 @@ class Segment:
             return
         assert self.disk is not None
         self._is_synced = False
-        if self._descriptor >= 0 and file_size(self._descriptor) > self.size:
-            self.disk.truncate(self._descriptor, self.size)
-        self._torn_end = 0
+        self.trim()
         state = self.state.copy()
         last = state.last_time_entry()
         if last is not None:

@@ -12,11 +12,14 @@ import sys
 from tests.partition.logs import ABORT, COMMIT, KEY, NOW, TOPIC_ID, Writer, open_directory, options
 
 SMALL = options(segment_bytes=3000, index_bytes=480, interval=100)
+SYNCED = options(
+    segment_bytes=3000, index_bytes=480, interval=100, ahead=1000, is_synced_on_roll=True
+)
 KEPT_OFFSETS = 300  # older ones are deleted now and then
 
 
 def write(path: str, *, syncs: bool, deletes: bool) -> None:
-    directory = open_directory(path, SMALL._replace(is_synced_on_roll=syncs))
+    directory = open_directory(path, SYNCED if syncs else SMALL)
     partition = directory.create(KEY, TOPIC_ID)
     plain, keeper, goner = Writer(partition), Writer(partition, 1), Writer(partition, 2)
     for turn in itertools.count():

@@ -31,9 +31,10 @@ def options(
     *,
     segment_ms: int = 7 * 24 * 3600 * 1000,
     jitter_ms: int = 0,
+    ahead: int = 0,
     **rest: Any,
 ) -> PartitionOptions:
-    segment = SegmentOptions(segment_bytes, index_bytes, interval)
+    segment = SegmentOptions(segment_bytes, index_bytes, interval, ahead)
     return PartitionOptions(LogOptions(segment, segment_ms, jitter_ms), **rest)
 
 

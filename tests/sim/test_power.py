@@ -8,14 +8,25 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.partition.logs import KEY, TOPIC_ID, contents, open_directory, open_partition, read
+from tests.partition.logs import (
+    KEY,
+    TOPIC_ID,
+    contents,
+    open_directory,
+    open_partition,
+    options,
+    read,
+)
 from tests.sim.history import SMALL, Teller
 from tests.sim.sim_disk import CountingDisk, SimDisk
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-SYNCED = SMALL._replace(is_synced_on_roll=True)
+# As "fsync" durability has it: files are longer than their logs while they are written.
+SYNCED = options(
+    segment_bytes=1200, index_bytes=96, interval=200, ahead=500, is_synced_on_roll=True
+)
 FAILURES_PER_SEED = 12
 SEEDS = 20
 
