@@ -16,7 +16,7 @@ import numpy as np
 
 from .._native.batch import scan_prefix
 from .._native.segment import IndexState, seek
-from ..base.disk import file_size, map_descriptor, map_file, read_descriptor
+from ..base.disk import file_size, map_descriptor, map_file, read_at, read_descriptor
 from ..base.errors import (
     BatchError,
     CorruptFileError,
@@ -67,10 +67,6 @@ class Recovered(NamedTuple):
     size: int
     next_offset: int
     error: OncelogError | None
-
-
-def _is_zero(view: memoryview) -> bool:
-    return not np.frombuffer(view, np.uint8).any()
 
 
 def next_offset_of(rows: NDArray[np.void]) -> int:
@@ -399,7 +395,7 @@ class Segment:
                 aborted.append(replay(rows))
                 parts.append(state.add(rows, self.base_offset))
                 next_offset = next_offset_of(rows)
-        is_ahead = error is not None and is_last and _is_zero(view[position:])
+        is_ahead = error is not None and is_last and self._is_zero_from(position)
         if is_ahead:
             error = None
         if error is not None:
@@ -428,6 +424,17 @@ class Segment:
             | (ends - 1 - self.base_offset > RELATIVE_OFFSET_MAX)
         )
         return int(bad.argmax()) if bad.any() else len(rows)
+
+    def _is_zero_from(self, position: int) -> bool:
+        """Whether only zeros follow. They are read, not mapped: where this process may change nothing, the next writer
+        may cut them off meanwhile."""
+        with contextlib.suppress(FileNotFoundError):
+            while position < self.size:
+                part = read_at(self.path(LOG), position, WINDOW_BYTES)
+                if part.strip(b"\0"):
+                    return False
+                position = position + len(part) if part else self.size
+        return True
 
     def _end_at(self, size: int) -> None:
         """Ends the log at a position, and leaves the file as it is."""
