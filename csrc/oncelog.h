@@ -670,4 +670,10 @@ static inline int64_t ol_shared_load(const int64_t *place) {
     return __atomic_load_n(place, __ATOMIC_ACQUIRE);
 }
 
+/* ---------------------------------------------------------------- the device */
+
+/* Brings the data of files to the device, many at a time; returns when all were tried. errors[i] is 0, or the
+ * errno of files[i]. */
+void ol_sync_together(const int *files, int *errors, size_t count);
+
 #endif

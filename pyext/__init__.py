@@ -10,12 +10,14 @@ MODULES = (
     "checksum",
     "columns",
     "compaction",
+    "crew",
     "offset_records",
     "offsets",
     "published",
     "records",
     "segment",
     "sequence",
+    "syncing",
     "txn_index",
 )
 

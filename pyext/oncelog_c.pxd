@@ -383,6 +383,7 @@ cdef extern from "oncelog.h" nogil:
                                     int64_t *items, int64_t *starts, int64_t *ends)
     int64_t ol_column_bytes_hint(const ol_column *column)
 
+    void ol_sync_together(const int *files, int *errors, size_t count)
     int32_t ol_murmur2(const uint8_t *data, size_t size)
     int32_t ol_key_partition(const uint8_t *key, size_t size, int32_t partition_count)
     void ol_key_partitions(const ol_slice *keys, int64_t count, int32_t partition_count, int32_t null_partition,

@@ -19,6 +19,7 @@ import struct
 import threading
 from typing import TYPE_CHECKING, Final
 
+from .._native.crew import Crew
 from .._native.segment import attributes_of
 from ..base import clock
 from ..base.config import BROKER, read_options, topic_defaults
@@ -59,7 +60,7 @@ from .topics import (
     new_topic_id,
 )
 from .transaction_verbs import TransactionVerbs
-from .waiting import PendingSync, Watch, WorkTurn
+from .waiting import PendingSync, Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -120,7 +121,7 @@ class Broker(TransactionVerbs, GroupVerbs, ConfigVerbs, TopicVerbs):
         # Kafka's default is to make them. Here a name that was mistyped is an error, unless this is asked for.
         self.creates_topics: bool = self._given.get("auto.create.topics.enable", False)
         self.is_synced = durability == "fsync"
-        self.turn = WorkTurn()
+        self.crew = Crew()
         self._disk = disk or Disk()
         self._lock = threading.RLock()
         self._open: dict[TopicPartition, Partition] = {}
@@ -202,7 +203,7 @@ class Broker(TransactionVerbs, GroupVerbs, ConfigVerbs, TopicVerbs):
             self.leader_epoch,
             self.now_ms,
             is_synced=self.is_synced,
-            sync_to=self.turn.sync,
+            sync_to=self.sync_to,
         )
 
     def _coordinate(self, given: Collection[str], *, is_sound: bool) -> None:
@@ -355,7 +356,7 @@ class Broker(TransactionVerbs, GroupVerbs, ConfigVerbs, TopicVerbs):
                 self._produce_in_transaction,
                 *(partition, memoryview(batch), transactional_id, transaction_version),
             )
-            return self.turn.work(send) if self.is_synced else send()
+            return self.crew.work(send) if self.is_synced else send()
         appended = partition.append_as_leader(
             batch, leader_epoch=self.leader_epoch, now_ms=self.now_ms()
         )

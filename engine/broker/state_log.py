@@ -108,6 +108,14 @@ class StateLog:
             log = self._partition(partition)
             self._sync_to(log, log.log_end_offset if offset is None else offset)
 
+    def unsynced(self, ends: Iterable[tuple[int, int]]) -> dict[Partition, int]:
+        """How far partitions have to be synced, so that all below some offsets is on the device."""
+        found: dict[Partition, int] = {}
+        for number, end in ends:
+            log = self._partition(number)
+            found[log] = max(end, found.get(log, 0))
+        return found
+
     def replay(self, partition: int) -> Iterator[StateRecord]:
         """All records of a partition that is there, from the oldest on; of one key the last counts."""
         log = self._partition(partition)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import abc
 import contextlib
-import functools
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from ..base.errors import InvalidRequestError, OncelogError
 from ..partition.partition import Origin
+from ..partition.syncing import sync_together
 from ..segment.batch import ControlType, encode_marker
 from .answers import Node, ProducerDescription
 from .topics import CONSUMER_OFFSETS
+from .txn_endings import Ending
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from .._native.crew import Crew
     from ..partition.partition import Partition
     from ..segment.names import TopicPartition
     from .answers import TxnMarker
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from .producer_ids import ProducerIdentity
     from .txn_coordinator import TransactionCoordinator
     from .txn_states import TransactionDescription, TransactionListing
-    from .waiting import WorkTurn
 
 logger = logging.getLogger("oncelog.broker")
 
@@ -41,7 +42,7 @@ class TransactionVerbs(abc.ABC):
     node_id: int
     now_ms: Callable[[], int]
     transactions: TransactionCoordinator
-    turn: WorkTurn
+    crew: Crew
 
     @abc.abstractmethod
     def partition(self, key: TopicPartition) -> Partition: ...
@@ -135,15 +136,16 @@ class TransactionVerbs(abc.ABC):
     ) -> ProducerIdentity:
         """Ends a transaction; when it returns, readers see its records, or never will."""
         self.check_open()
-        end = functools.partial(
-            self.transactions.end_txn,
-            transactional_id,
-            producer_id,
-            producer_epoch,
+        ending = Ending(
+            *(transactional_id, producer_id, producer_epoch),
             committed=committed,
-            transaction_version=transaction_version,
+            version=transaction_version,
         )
-        return self.turn.work(end) if self.is_synced else end()
+        if self.is_synced:
+            self.crew.call(ending, self.transactions.end_together)
+        else:
+            self.transactions.end_together([ending])
+        return ending.answer()
 
     def prepare_txn(self, transactional_id: str, producer_id: int, producer_epoch: int) -> None:
         """The first phase of two: an open transaction is as durable as a committed one would be."""
@@ -197,7 +199,22 @@ class TransactionVerbs(abc.ABC):
         if self.is_synced:
             for key in keys:
                 partition = self.partition(key)
-                self.turn.sync(partition, partition.log_end_offset)
+                self.sync_to(partition, partition.log_end_offset)
+
+    def sync_to(self, partition: Partition, offset: int) -> None:
+        """Returns when everything below an offset is on the device; others who commit go on meanwhile."""
+        if not partition.is_synced_to(offset):
+            self.crew.rest(partition.sync_to, offset)
+
+    def sync_together(self, keys: Iterable[TopicPartition], ends: Mapping[Partition, int]) -> None:
+        """Brings partitions to the device at the same time, as far as that goes."""
+        if self.is_synced:
+            wanted = dict(ends)
+            for key in keys:
+                with contextlib.suppress(OncelogError):  # sync() says so
+                    partition = self.partition(key)
+                    wanted[partition] = partition.log_end_offset
+            self.crew.rest(sync_together, wanted)
 
     def write_txn_markers(
         self, markers: Iterable[TxnMarker]

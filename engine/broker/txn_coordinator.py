@@ -22,19 +22,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ..base.errors import (
     ConcurrentTransactionsError,
-    CoordinatorNotAvailableError,
     InvalidRequestError,
     InvalidTransactionTimeoutError,
     InvalidTxnStateError,
-    KafkaStorageError,
     OncelogError,
     TransactionAbortableError,
 )
 from .producer_ids import ProducerIdentity
+from .txn_endings import Ending, TransactionEndings
 from .txn_markers import Completion, MarkerQueue, Markers, sync_data
 from .txn_metadata import (
     DEAD,
-    DECIDED,
     NEVER_MS,
     NO_EPOCH,
     NO_PRODUCER_ID,
@@ -87,7 +85,7 @@ class CoordinatorOptions(NamedTuple):
         )
 
 
-class TransactionCoordinator:
+class TransactionCoordinator(TransactionEndings):
     """All transactional ids of one broker."""
 
     def __init__(
@@ -98,14 +96,8 @@ class TransactionCoordinator:
         options: CoordinatorOptions,
         now_ms: Callable[[], int],
     ) -> None:
+        super().__init__(TransactionStates(state), producer_ids, markers, MarkerQueue(), now_ms)
         self.options = options
-        self._states = TransactionStates(state)
-        self._producer_ids = producer_ids
-        self._markers = markers
-        self._now_ms = now_ms
-        self._queue = MarkerQueue()
-        # Producer ids whose open transaction was kept for another holder: they may not add to it any more.
-        self.kept: set[int] = set()
 
     def load(self, settle: Callable[[], None] = lambda: None) -> None:
         """Replays the log. Decisions are carried out, open transactions stay open until they end or time out.
@@ -264,12 +256,6 @@ class TransactionCoordinator:
             )
         return identity
 
-    def _next_producer_id(self) -> int:
-        try:
-            return self._producer_ids.next()
-        except KafkaStorageError as error:
-            raise CoordinatorNotAvailableError(f"no producer id can be taken: {error}") from error
-
     # ------------------------------------------------------------ partitions
 
     def add_partitions_to_txn(
@@ -383,25 +369,13 @@ class TransactionCoordinator:
         transaction_version: int = 2,
     ) -> ProducerIdentity:
         """Ends a transaction and answers with the identity for the next one, which version 2 bumps."""
-        metadata, transition = self._states.need(transactional_id), None
-        try:
-            with metadata.lock:
-                if not metadata.may_end(
-                    producer_id, producer_epoch, committed=committed, version=transaction_version
-                ):
-                    return ProducerIdentity(*metadata.holder)
-                transition = metadata.prepare_end(
-                    self._now_ms(),
-                    committed=committed,
-                    version=transaction_version,
-                    new_producer_id=self._id_for_end(metadata, transaction_version),
-                )
-            if committed:
-                sync_data(self._markers, metadata.transactional_id, transition.value.partitions)
-            return self._decide(metadata, transition)
-        except BaseException:
-            self._rescue(metadata, transition)
-            raise
+        ending = Ending(
+            *(transactional_id, producer_id, producer_epoch),
+            committed=committed,
+            version=transaction_version,
+        )
+        self.end_together([ending])
+        return ending.answer()
 
     def complete_transaction(self, transactional_id: str, *, committed: bool) -> ProducerIdentity:
         """The second phase of two: ends a prepared transaction, whoever holds it, and shuts the holder out."""
@@ -416,11 +390,6 @@ class TransactionCoordinator:
             holder = metadata.holder
         return self.end_txn(transactional_id, *holder, committed=committed)
 
-    def _id_for_end(self, metadata: TransactionMetadata, version: int) -> int:
-        if version >= 2 and metadata.needs_new_producer_id:
-            return self._next_producer_id()
-        return NO_PRODUCER_ID
-
     def _prepare_fence(self, metadata: TransactionMetadata) -> Transition:
         """Aborts an open transaction against its holder."""
         version = self.options.transaction_version
@@ -431,72 +400,6 @@ class TransactionCoordinator:
             new_producer_id=self._id_for_end(metadata, version),
             is_fence=True,
         )
-
-    def _decide(self, metadata: TransactionMetadata, transition: Transition) -> ProducerIdentity:
-        """Carries a decision out, and answers with the identity that follows it, complete or not."""
-        self._carry_out(metadata, transition)
-        value = transition.value
-        if value.next_producer_id != NO_PRODUCER_ID:
-            return ProducerIdentity(value.next_producer_id, value.next_producer_epoch + 1)
-        return ProducerIdentity(value.producer_id, value.producer_epoch)
-
-    def _carry_out(self, metadata: TransactionMetadata, transition: Transition) -> bool:
-        """Logs a decision and does what follows from it; False if markers have to wait."""
-        self._states.log_move(metadata, transition, is_synced=True)
-        with metadata.lock:
-            metadata.complete(transition)
-            completion = Completion(metadata, metadata.prepare_complete(self._now_ms()))
-        return self._finish(completion)
-
-    def _rescue(self, metadata: TransactionMetadata, transition: Transition | None) -> None:
-        """A move was cut short, by an error or by a person: what is not known to be logged is undone, and a decision
-        that is goes on with the markers that are tried again. Else nobody could ever use the id again."""
-        if transition is None:
-            return
-        with metadata.lock:
-            metadata.cancel(transition)
-            if metadata.value is transition.value and metadata.state in DECIDED:
-                following = metadata.pending or metadata.prepare_complete(self._now_ms())
-                self._queue.put(Completion(metadata, following))
-
-    def _finish(self, completion: Completion) -> bool:
-        """Writes markers, then that it is complete. Whatever is left to do goes into the queue."""
-        metadata, transition = completion.metadata, completion.transition
-        producer_id, is_done, stuck = metadata.value.producer_id, False, self._queue.stuck
-        try:
-            if completion.write(self._markers, self._states.log.leader_epoch, stuck):
-                self._complete(metadata, transition)
-                is_done = True
-                if stuck.names:
-                    stuck.clear(self._states.directory_of(metadata))
-        except OncelogError as error:
-            sentence = "%r cannot be completed yet: %s"
-            stuck.note(self._states.directory_of(metadata), sentence, metadata, error)
-        finally:
-            if is_done:
-                # Under one lock, or the next transaction of the same producer could be taken off the tables.
-                with metadata.lock:
-                    self._states.open.pop(producer_id, None)
-                    self.kept.discard(producer_id)
-                    metadata.complete(transition)
-                level = logging.INFO if completion.has_waited else logging.DEBUG
-                logger.log(level, "%r%s", metadata, " had to wait" if completion.has_waited else "")
-            else:
-                self._queue.put(completion)
-        return is_done
-
-    def _complete(self, metadata: TransactionMetadata, transition: Transition) -> None:
-        """Logs that all markers are written.
-
-        Version 1 has one epoch for all transactions of a holder, so that nobody could tell, after a power failure,
-        which of them a partition has open: there, nothing of the next one is written before this one is durable.
-        """
-        if metadata.value.client_transaction_version >= 2:
-            self._states.append(metadata, transition.value)
-            return
-        sync_data(self._markers, metadata.transactional_id, metadata.value.partitions)
-        end = self._states.append(metadata, transition.value)
-        self._states.log.sync(metadata.state_partition, end)
 
     # ------------------------------------------------------------ housekeeping
 

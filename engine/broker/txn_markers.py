@@ -23,8 +23,9 @@ from ..base.errors import (
 from .txn_metadata import PREPARE_COMMIT
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Mapping
 
+    from ..partition.partition import Partition
     from ..segment.names import TopicPartition
     from .txn_metadata import TransactionMetadata, Transition
 
@@ -51,6 +52,10 @@ class Markers(Protocol):
 
     def sync(self, keys: Iterable[TopicPartition]) -> None:
         """Returns when the data of these partitions is on the device, where durability asks for that."""
+
+    def sync_together(self, keys: Iterable[TopicPartition], ends: Mapping[Partition, int]) -> None:
+        """Brings the data of partitions, and what else is named, to the device at the same time as far as that goes;
+        ``sync`` says whether it is there."""
 
 
 def sync_data(markers: Markers, transactional_id: str, keys: Collection[TopicPartition]) -> None:

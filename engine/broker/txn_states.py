@@ -185,14 +185,19 @@ class TransactionStates:
             end = self.append(metadata, transition.value)
             if is_synced:
                 self.log.sync(metadata.state_partition, end)
-        except KafkaStorageError as error:
-            metadata.cancel(transition)
+        except BaseException as error:
+            self.cancel_move(metadata, transition, error)
+            raise
+
+    def cancel_move(
+        self, metadata: TransactionMetadata, transition: Transition, error: BaseException
+    ) -> None:
+        """A move was not logged, or that is not known: it is cancelled, and the disk's error becomes a caller's."""
+        metadata.cancel(transition)
+        if isinstance(error, KafkaStorageError):
             raise CoordinatorNotAvailableError(
                 f"transactional id {metadata.transactional_id!r}: its state cannot be written: {error}"
             ) from error
-        except BaseException:
-            metadata.cancel(transition)
-            raise
 
     # ------------------------------------------------------------ expiry
 

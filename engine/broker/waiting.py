@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from ..partition.partition import Partition
-
-Answer = TypeVar("Answer")
 
 
 class PendingSync:
@@ -25,43 +22,6 @@ class PendingSync:
     def wait(self) -> None:
         """Returns when the append would survive a loss of power; raises if it may not."""
         self._partition.sync_to(self._offset)
-
-
-class WorkTurn:
-    """Of the threads that commit, one works at a time; the others wait for it, or for the device.
-
-    Every system call gives the interpreter away, and sixteen threads that fight for it after each of a commit's calls
-    spend more time on switching than on the work. Whoever waits for the device gives the turn up meanwhile, so that
-    syncs still overlap. Taken before all other locks, and given up only where none of them is held.
-    """
-
-    __slots__ = ("_lock", "_worker")
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._worker = 0
-
-    def work(self, call: Callable[[], Answer]) -> Answer:
-        """Makes a call when it is this thread's turn."""
-        with self._lock:
-            self._worker = threading.get_ident()
-            try:
-                return call()
-            finally:
-                self._worker = 0
-
-    def sync(self, partition: Partition, offset: int) -> None:
-        """Waits for the device; in the middle of a turn others have theirs meanwhile."""
-        if self._worker != threading.get_ident():
-            partition.sync_to(offset)
-            return
-        self._worker = 0
-        self._lock.release()
-        try:
-            partition.sync_to(offset)
-        finally:
-            self._lock.acquire()
-            self._worker = threading.get_ident()
 
 
 class Watch:

@@ -158,6 +158,8 @@ class Log:
     def from_offset(self, offset: int) -> tuple[Segment, ...]:
         """The segment that holds an offset, or would, and all after it."""
         segments = self.segments
+        if segments and segments[-1].base_offset <= offset:  # as for all who follow the log's end
+            return segments[-1:]
         index = bisect.bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
         return segments[max(index, 0) :]
 

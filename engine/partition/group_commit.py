@@ -78,31 +78,47 @@ class GroupCommit:
         self._turn = threading.Condition(self._lock)
         self._syncer = 0  # the thread whose turn it is
         self._cuts = 0  # how often the end was taken back: a sync from before says nothing then
+        self._cuts_before = 0  # when the turn was taken
 
     def reach(self, offset: int) -> None:
         """Returns when everything below an offset is on the device."""
-        me = threading.get_ident()
         try:
-            while self._is_next(offset, me):
-                cuts = (
-                    self._cuts
-                )  # first of all: after a cut at any later time the sync does not count
-                end = self._sync(offset)
-                with self._lock:
-                    if cuts == self._cuts:
-                        self.end = max(self.end, end)
-                    self._pass_on()
+            while self._is_next(offset):
+                self.finish(self._sync(offset))
         finally:  # also where a person interrupts: the others would wait for ever
-            if self._syncer == me:
-                with self._lock:
-                    self._pass_on()
+            self.give_up()
 
-    def _is_next(self, offset: int, me: int) -> bool:
+    def begin(self, offset: int) -> bool:
+        """Takes the turn, if nobody has it and the offset is not covered; ``finish`` or ``give_up`` ends it."""
+        with self._lock:
+            if self._syncer or self.end >= offset:
+                return False
+            self._take()
+            return True
+
+    def finish(self, end: int) -> None:
+        """Ends this thread's turn: what was there when it began is on the device up to an offset."""
+        with self._lock:
+            if self._cuts_before == self._cuts:
+                self.end = max(self.end, end)
+            self._pass_on()
+
+    def give_up(self) -> None:
+        """Ends this thread's turn, if it has it, with nothing to say."""
+        if self._syncer == threading.get_ident():
+            with self._lock:
+                self._pass_on()
+
+    def _take(self) -> None:
+        self._syncer = threading.get_ident()
+        self._cuts_before = self._cuts
+
+    def _is_next(self, offset: int) -> bool:
         """Waits until the offset is covered, or it is this thread's turn to sync."""
         with self._lock:
             while self.end < offset:
                 if not self._syncer:
-                    self._syncer = me
+                    self._take()
                     return True
                 self._turn.wait()
             return False

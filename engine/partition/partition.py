@@ -20,7 +20,7 @@ import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 from .._native.segment import Batches, stamp
-from ..base.disk import forks
+from ..base.disk import Disk, forks
 from ..base.errors import (
     ClosedError,
     KafkaStorageError,
@@ -40,7 +40,7 @@ from .admission import (
     client_rules,
     replicated,
 )
-from .group_commit import GroupCommit, unsynced_from
+from .group_commit import GroupCommit, Unsynced, unsynced_from
 from .opening import OpenedPartition
 from .producer_state import ActiveProducer, active_producers
 from .published import Bounds
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from .._native.published import Slot
-    from ..base.disk import Disk
     from ..segment.names import TopicPartition
     from ..segment.segment import Segment
     from .producer_state import ProducerState
@@ -458,6 +457,10 @@ class Partition(OpenedPartition):
         self._commits.rise(end)
         self._show_durable()
 
+    def is_synced_to(self, offset: int) -> bool:
+        """Whether everything below an offset is on the device."""
+        return self._commits.end >= offset
+
     def sync_to(self, offset: int) -> None:
         """Returns when everything below an offset is on the device; one sync serves all who wait, and appends go
         on meanwhile. A failed one takes the partition offline and is not tried again: all who wait get its error.
@@ -471,17 +474,8 @@ class Partition(OpenedPartition):
 
     def _sync_logs(self, offset: int) -> int:
         """Syncs what was written, and that alone; returns how far that goes. Without the lock but for a moment."""
-        with self.lock:
-            self._check_writable()
-            assert self._disk is not None
-            self.need_state()
-            end = self.log_end_offset
-            if end < offset:
-                raise OffsetOutOfRangeError(f"{self.key.directory} ends at {end}, below {offset}")
-            try:
-                unsynced = unsynced_from(self.log, self._commits.end, end)
-            except OSError as error:
-                raise KafkaStorageError(f"{self.directory}: {error}") from error
+        unsynced = self._unsynced(offset)
+        assert self._disk is not None
         try:
             unsynced.write(self._disk, self.directory)
         except (KafkaStorageError, OSError):
@@ -489,7 +483,54 @@ class Partition(OpenedPartition):
                 raise
         finally:
             unsynced.close(self._disk)
-        return end
+        return unsynced.end
+
+    def _unsynced(self, offset: int) -> Unsynced:
+        """What has to reach the device, so that everything below an offset is there."""
+        with self.lock:
+            self._check_writable()
+            self.need_state()
+            end = self.log_end_offset
+            if end < offset:
+                raise OffsetOutOfRangeError(f"{self.key.directory} ends at {end}, below {offset}")
+            try:
+                return unsynced_from(self.log, self._commits.end, end)
+            except OSError as error:
+                raise KafkaStorageError(f"{self.directory}: {error}") from error
+
+    def begin_sync(self, offset: int) -> Unsynced | None:
+        """What has to reach the device, for who brings several partitions there together; ``end_sync`` follows.
+
+        None where ``sync_to`` alone knows what to do: all is there, or another thread is about it.
+        """
+        if type(self._disk) is Disk and self._commits.begin(offset):
+            return self._unsynced(offset)
+        return None
+
+    def end_sync(
+        self, unsynced: Unsynced | None, error: OSError | None = None, *, is_known: bool = True
+    ) -> None:
+        """What ``begin_sync`` gave is on the device, or the partition is offline; or that is not known."""
+        try:
+            if unsynced is not None:
+                assert self._disk is not None
+                unsynced.close(self._disk)
+                if is_known and self._is_through(unsynced, error):
+                    self._commits.finish(unsynced.end)
+                    with self.lock:
+                        self._show_durable()
+        finally:
+            self._commits.give_up()
+
+    def _is_through(self, unsynced: Unsynced, error: OSError | None) -> bool:
+        with contextlib.suppress(KafkaStorageError), self._going_offline():
+            if error is not None:
+                raise error
+            if unsynced.needs_names:
+                assert self._disk is not None
+                self._disk.sync_directory(self.directory)
+            return True
+        return False
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
         """Removes batches from an offset on, and what is known of them."""

@@ -15,7 +15,7 @@ from oncelog.partition.data_directory import DataDirectory
 from oncelog.segment.names import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from oncelog.base.errors import OncelogError
@@ -72,6 +72,9 @@ class RecordedMarkers:
 
     def pass_by(self, keys: Iterable[TopicPartition]) -> None:
         """No append is ever under way here."""
+
+    def sync_together(self, keys: Iterable[TopicPartition], ends: Mapping[Partition, int]) -> None:
+        """Who needs it calls ``sync``."""
 
     def sync(self, keys: Iterable[TopicPartition]) -> None:
         keys = tuple(keys)

@@ -30,7 +30,7 @@ from .brokers import ManualClock
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from oncelog.broker.group_metadata import JoinedGroup
     from oncelog.broker.pending import Pending
@@ -132,6 +132,9 @@ class Stage:
             self.groups.on_txn_marker(
                 key.partition, producer_id, committed=committed, offset=appended.base_offset
             )
+
+    def sync_together(self, keys: Iterable[TopicPartition], ends: Mapping[Partition, int]) -> None:
+        """Who needs it calls ``sync``."""
 
     def sync(self, keys: Iterable[TopicPartition]) -> None:
         """Nothing here outlives the test."""

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from types import FrameType
 
 CODE = (
+    "syncing.py",
     "txn_coordinator.py",
+    "txn_endings.py",
     "txn_markers.py",
     "txn_metadata.py",
     "txn_states.py",
@@ -83,10 +85,21 @@ def within(seconds: float, call: Callable[[], object]) -> None:
         raise errors[0]
 
 
-@pytest.mark.parametrize("version", [1, 2])
-@pytest.mark.parametrize("verb", ["init", "send", "commit", "abort"])
-def test_an_interrupted_verb_leaves_the_id_usable(tmp_path: Path, verb: str, version: int) -> None:
-    with opened(tmp_path, topics={"orders": 1}) as broker:
+@pytest.mark.parametrize(
+    ("verb", "version", "durability"),
+    [
+        *(
+            (verb, version, "os")
+            for verb in ("init", "send", "commit", "abort")
+            for version in (1, 2)
+        ),
+        *((verb, 2, "fsync") for verb in ("send", "commit")),
+    ],
+)
+def test_an_interrupted_verb_leaves_the_id_usable(
+    tmp_path: Path, verb: str, version: int, durability: str
+) -> None:
+    with opened(tmp_path, topics={"orders": 1}, durability=durability) as broker:
         for at in range(1000):
             name = f"{verb}-{at}"
             producer = VerbProducer(broker, name, version)

@@ -1,0 +1,127 @@
+# cython: language_level=3
+"""Threads whose calls wait for the device: one of them works for all, the others sleep until they are answered.
+Room    wraps locks of the interpreter and nothing else.
+Borrow  keeps a call from when it is made until it is answered.
+GIL     held, but for waits.
+Fails   with what the caller's own code raises, and with whatever interrupts a wait; then the turn is free, and the
+        others have an answer or somebody who works for them.
+Layout  none: no bytes.
+
+Every system call gives the interpreter away, and sixteen threads that fight for it after each of a commit's calls spend
+more time on switching than on the work; and a device that gets sixteen files at once takes little more time than for
+one. So whoever finds nobody at work answers all calls that wait, its own among them. While it rests, which is to wait
+for the device, another may begin with what has come since.
+
+Compiled, because a person may interrupt between any two lines of Python: a turn that is taken and not given back, or a
+call that was taken and is not answered, would be waited for forever.
+"""
+import threading
+from collections import deque
+from queue import SimpleQueue
+
+cimport cython
+
+
+@cython.final
+cdef class _Waiting:
+    cdef object call, bell
+
+    def __cinit__(self, object call):
+        self.call = call
+        self.bell = SimpleQueue()
+
+
+@cython.final
+cdef class Crew:
+    """The turn to work, and the calls that wait for it. The turn comes before all other locks."""
+    cdef object _turn, _calls
+
+    def __init__(self):
+        self._turn = threading.RLock()
+        self._calls = deque()
+
+    def __len__(self):
+        """How many calls nobody has taken yet."""
+        return len(self._calls)
+
+    def call(self, call not None, answer not None):
+        """Returns when ``call.is_answered``: ``answer`` is called with all that wait, by this thread or by another."""
+        waiting = _Waiting(call)
+        self._calls.append(waiting)
+        try:
+            while not call.is_answered:
+                if not self._work(answer):
+                    waiting.bell.get()
+        finally:  # also where it is interrupted: it may have been the one to work next
+            self._call_next()
+
+    def work(self, function not None):
+        """Calls a function in a turn of its own."""
+        self._turn.acquire()
+        try:
+            return function()
+        finally:
+            self._turn.release()
+            self._call_next()
+
+    def rest(self, function not None, *arguments):
+        """Calls a function that waits; others may have the turn meanwhile, if this thread has it."""
+        if not self._turn._is_owned():
+            return function(*arguments)
+        self._turn.release()
+        try:
+            self._call_next()
+            return function(*arguments)
+        finally:
+            self._retake()
+
+    cdef int _retake(self) except -1:
+        """In any case: who gave the turn up gives it back once more."""
+        interrupt = None
+        while True:
+            try:
+                self._turn.acquire()
+                break
+            except BaseException as error:
+                interrupt = error
+        if interrupt is not None:
+            raise interrupt
+        return 0
+
+    cdef bint _work(self, object answer) except -1:
+        """Answers all that wait; False if it is somebody else's turn."""
+        cdef _Waiting waiting
+        if not self._turn.acquire(False):
+            return False
+        taken = []
+        try:
+            while self._calls:
+                taken.append(self._calls.popleft())
+            answer([(<_Waiting>one).call for one in taken])
+        finally:
+            self._turn.release()
+            self._settle(taken)
+        return True
+
+    cdef int _settle(self, list taken) except -1:
+        """Wakes those who were worked for; what has no answer is given up."""
+        interrupt = None
+        for one in taken:
+            try:
+                if not (<_Waiting>one).call.is_answered:
+                    (<_Waiting>one).call.give_up()
+            except BaseException as error:
+                interrupt = error
+            (<_Waiting>one).bell.put(None)
+        if interrupt is not None:
+            raise interrupt
+        return 0
+
+    cdef int _call_next(self) except -1:
+        """After a turn: who came too late for the last worker is the next, unless somebody works already."""
+        if self._calls and self._turn.acquire(False):
+            waiting = self._calls[0] if self._calls else None
+            self._turn.release()
+            if waiting is not None:
+                (<_Waiting>waiting).bell.put(None)
+        return 0
