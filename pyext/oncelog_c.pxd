@@ -49,6 +49,7 @@ cdef extern from "oncelog.h" nogil:
         OL_ATTR_CONTROL
         OL_ATTR_DELETE_HORIZON
         OL_CONTROL_ABORT
+        OL_CONTROL_COMMIT
 
     ctypedef struct ol_header:
         int64_t position

@@ -44,6 +44,7 @@ class IndexState:
         producers: object,
         next_offset: int,
         leader_epoch: int,
+        is_client: bool,
         bumps_epoch: bool,
         write: Callable[[int, Buffer, int], object],
         descriptor: int,

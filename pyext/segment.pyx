@@ -18,7 +18,7 @@ from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 from oncelog_c cimport (
-    OL_ACCEPT, OL_ATTR_CODEC, OL_ATTR_CONTROL, OL_ATTR_TRANSACTIONAL, OL_CONTROL_ABORT, OL_HEADER_BYTES,
+    OL_ACCEPT, OL_ATTR_CODEC, OL_ATTR_CONTROL, OL_ATTR_TRANSACTIONAL, OL_CONTROL_ABORT, OL_CONTROL_COMMIT, OL_HEADER_BYTES,
     OL_OFFSET_ENTRY_BYTES, OL_OK, OL_TIME_ENTRY_BYTES, check, decompressed, hold_rows, ol_aborted, ol_batches_stamp,
     ol_fault, ol_header, ol_header_read, ol_index_rows, ol_index_state, ol_last_offset, ol_offset_index_find,
     ol_offset_index_find_position, ol_producers, ol_producers_first_open, ol_producers_judge, ol_producers_replay,
@@ -183,10 +183,10 @@ cdef class IndexState:
                 and batches._max_timestamp() <= self._timestamp_max)
 
     def append_one(self, data, Batches batch not None, producers, int64_t next_offset, int32_t leader_epoch,
-                   bint bumps_epoch, write, descriptor, int64_t size):
-        """Judges a client's batch, stamps it, has it written behind ``size`` bytes of the file and takes it into
+                   bint is_client, bint bumps_epoch, write, descriptor, int64_t size):
+        """Judges a batch, stamps it, has it written behind ``size`` bytes of the file and takes it into
         account, in one call; returns the last stable offset. -1, and nothing is changed, for all that is more than
-        that: several batches or a marker, one that is refused or a repetition, no permission, an index entry that is
+        that: several batches, a marker that aborts, one that is refused or a repetition, no permission, an index entry that is
         due. Then the same steps are taken one by one, by those who know what else to do.
 
         ``producers`` is the handle of a ProducerTable, ``write(descriptor, data, position)`` the disk's. Where it
@@ -195,10 +195,12 @@ cdef class IndexState:
         cdef ol_producers *table = <ol_producers *>PyCapsule_GetPointer(producers, "oncelog.producers")
         cdef int64_t timed = 0, found = 0, duplicate_of = -1
         cdef ol_aborted none
-        if (batch._count != 1 or batch._one.attributes & OL_ATTR_CONTROL
+        if (batch._count != 1
+                or (batch._one.attributes & OL_ATTR_CONTROL
+                    and (is_client or batch._one.control_type != OL_CONTROL_COMMIT))
                 or self._state.bytes_since_entry > self._state.interval_bytes
                 or not self._has_room(batch, size, next_offset)
-                or ol_producers_judge(table, &batch._one, True, bumps_epoch, &duplicate_of) != OL_ACCEPT):
+                or ol_producers_judge(table, &batch._one, is_client, bumps_epoch, &duplicate_of) != OL_ACCEPT):
             return -1
         _stamp(data, batch, next_offset, leader_epoch)
         batch._move(size)

@@ -276,10 +276,12 @@ class Partition(OpenedPartition):
             base_offset = state.next_offset  # the log's end, once the state is loaded
             try:
                 if (
-                    not is_client
+                    origin is REPLICATION
                     or leader_epoch != self.epochs.latest
                     or self._slot is None
-                    or not self._write_one(state, data, batches, leader_epoch, bumps_epoch)
+                    or not self._write_one(
+                        state, data, batches, leader_epoch, is_client, bumps_epoch
+                    )
                 ):
                     if origin is not REPLICATION:
                         judged = state.table.judge(batches, is_client, bumps_epoch)
@@ -334,13 +336,14 @@ class Partition(OpenedPartition):
         data: Buffer,
         batch: Batches,
         leader_epoch: int,
+        is_client: bool,
         bumps_epoch: bool,
     ) -> bool:
-        """Writes a client's batch where nothing else is to be done, which is so for nearly all. False where nothing was
+        """Writes a batch where nothing else is to be done, which is so for nearly all. False where nothing was
         done: then it is judged, stamped and written step by step."""
         try:
             stable = self.log.segments[-1].append_one(
-                data, batch, state.table, state.next_offset, leader_epoch, bumps_epoch
+                data, batch, state.table, state.next_offset, leader_epoch, is_client, bumps_epoch
             )
             if stable < 0:
                 return False

@@ -494,9 +494,10 @@ class Segment:
         producers: ProducerTable,
         next_offset: int,
         leader_epoch: int,
+        is_client: bool,
         bumps_epoch: bool,
     ) -> int:
-        """Judges, stamps and writes a client's batch where that is all there is to do; returns the last stable offset,
+        """Judges, stamps and writes a batch where that is all there is to do; returns the last stable offset,
         or -1 where nothing was done and append() is needed. After an error it is as with append()."""
         state, disk, size = self.state, self.disk, self.size
         if state is None or disk is None or self._torn_end or self._descriptor < 0:
@@ -508,6 +509,7 @@ class Segment:
                 producers.handle,
                 next_offset,
                 leader_epoch,
+                is_client,
                 bumps_epoch,
                 disk.write,
                 self._descriptor,

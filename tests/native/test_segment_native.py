@@ -237,7 +237,7 @@ def test_one_append_in_one_call_is_the_steps_one_by_one_or_nothing() -> None:
         assert batch is not None
         short.allow(1 << 20 if sequence != 1 else -1, 1 << 20, 1 << 60)
         before = bytes(data), bytes(batch), len(written), bytes(table.snapshot())
-        stable = short.append_one(data, batch, table.handle, offset, 4, True, write, 3, size)
+        stable = short.append_one(data, batch, table.handle, offset, 4, True, True, write, 3, size)
         if stable < 0:
             declined += 1
             after = bytes(data), bytes(batch), len(written), bytes(table.snapshot())
@@ -277,7 +277,7 @@ def test_one_append_that_cannot_be_written_counts_for_nothing(error: type[BaseEx
         raise error
 
     with pytest.raises(error):
-        state.append_one(data, batch, table.handle, 0, 0, True, write, 3, 0)
+        state.append_one(data, batch, table.handle, 0, 0, True, True, write, 3, 0)
     assert (states(state), len(table)) == (states(native.IndexState()), 0)
     assert not state.has_room(batch, 0), "what is left behind has to be looked at first"
 
@@ -292,7 +292,7 @@ def test_one_append_by_the_real_disk_says_why_it_could_not_write(tmp_path: Path)
         assert batch is not None
         state.allow(1 << 20, 1 << 20, 1 << 60)
         append = functools.partial(
-            state.append_one, data, batch, table.handle, 0, 0, True, disk.write, target, 5
+            state.append_one, data, batch, table.handle, 0, 0, True, True, disk.write, target, 5
         )
         if target >= 0:
             assert append() == 1
@@ -309,9 +309,9 @@ def test_a_handle_of_producers_outlives_their_table() -> None:
     batch = check_one(data)
     assert batch is not None
     state.allow(1 << 20, 1 << 20, 1 << 60)
-    assert state.append_one(data, batch, handle, 0, 0, True, lambda *_: None, 3, 0) == 1
+    assert state.append_one(data, batch, handle, 0, 0, True, True, lambda *_: None, 3, 0) == 1
     with pytest.raises(ValueError, match="PyCapsule"):
-        state.append_one(data, batch, object(), 0, 0, True, lambda *_: None, 3, 0)
+        state.append_one(data, batch, object(), 0, 0, True, True, lambda *_: None, 3, 0)
 
 
 @pytest.mark.parametrize("before_ms", [0, 500, 2**63 - 1])
