@@ -10,7 +10,7 @@ Layout  none: no bytes.
 Every system call gives the interpreter away, and sixteen threads that fight for it after each of a commit's calls spend
 more time on switching than on the work; and a device that gets sixteen files at once takes little more time than for
 one. So whoever finds nobody at work answers all calls that wait, its own among them. While it rests, which is to wait
-for the device, another may begin with what has come since.
+for the device, another may work on what has come since.
 
 Compiled, because a person may interrupt between any two lines of Python: a turn that is taken and not given back, or a
 call that was taken and is not answered, would be waited for forever.
@@ -20,6 +20,11 @@ from collections import deque
 from queue import SimpleQueue
 
 cimport cython
+
+# How many who work may wait for the device at a time: one more gathers the next group meanwhile. With more of them the
+# groups become small, and everybody waits alone again.
+cdef enum:
+    RESTING_MAX = 2
 
 
 @cython.final
@@ -35,6 +40,7 @@ cdef class _Waiting:
 cdef class Crew:
     """The turn to work, and the calls that wait for it. The turn comes before all other locks."""
     cdef object _turn, _calls
+    cdef int _resting
 
     def __init__(self):
         self._turn = threading.RLock()
@@ -55,25 +61,18 @@ cdef class Crew:
         finally:  # also where it is interrupted: it may have been the one to work next
             self._call_next()
 
-    def work(self, function not None):
-        """Calls a function in a turn of its own."""
-        self._turn.acquire()
-        try:
-            return function()
-        finally:
-            self._turn.release()
-            self._call_next()
-
     def rest(self, function not None, *arguments):
         """Calls a function that waits; others may have the turn meanwhile, if this thread has it."""
         if not self._turn._is_owned():
             return function(*arguments)
+        self._resting += 1
         self._turn.release()
         try:
             self._call_next()
             return function(*arguments)
         finally:
             self._retake()
+            self._resting -= 1
 
     cdef int _retake(self) except -1:
         """In any case: who gave the turn up gives it back once more."""
@@ -89,9 +88,11 @@ cdef class Crew:
         return 0
 
     cdef bint _work(self, object answer) except -1:
-        """Answers all that wait; False if it is somebody else's turn."""
-        cdef _Waiting waiting
+        """Answers all that wait; False if nothing does, or it is somebody else's turn."""
         if not self._turn.acquire(False):
+            return False
+        if self._resting >= RESTING_MAX or not self._calls:
+            self._turn.release()
             return False
         taken = []
         try:
@@ -118,8 +119,8 @@ cdef class Crew:
         return 0
 
     cdef int _call_next(self) except -1:
-        """After a turn: who came too late for the last worker is the next, unless somebody works already."""
-        if self._calls and self._turn.acquire(False):
+        """After a turn: who came too late for the last worker is the next, unless enough are at work already."""
+        if self._calls and self._resting < RESTING_MAX and self._turn.acquire(False):
             waiting = self._calls[0] if self._calls else None
             self._turn.release()
             if waiting is not None:

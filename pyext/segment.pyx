@@ -223,6 +223,7 @@ cdef class IndexState:
 cdef object PLAIN_WRITE = Disk.write
 
 
+
 cdef bint _is_written(write, int descriptor, data, int64_t position) except -1:
     """Does what the real disk's write() does, without its frames; False where that has to be called: of a disk that
     is another one, and after anything but success, since it knows what to do and what to raise."""

@@ -352,11 +352,9 @@ class Broker(TransactionVerbs, GroupVerbs, ConfigVerbs, TopicVerbs):
         if key.topic in INTERNAL:
             raise InvalidTopicError(f"{key.topic} is written by the broker alone")
         if attributes_of(batch) & TRANSACTIONAL:
-            send = functools.partial(
-                self._produce_in_transaction,
-                *(partition, memoryview(batch), transactional_id, transaction_version),
+            return self._produce_in_transaction(
+                partition, memoryview(batch), transactional_id, transaction_version
             )
-            return self.crew.work(send) if self.is_synced else send()
         appended = partition.append_as_leader(
             batch, leader_epoch=self.leader_epoch, now_ms=self.now_ms()
         )

@@ -132,7 +132,9 @@ def test_what_an_interrupted_worker_had_taken_is_given_up() -> None:
     with pytest.raises(KeyboardInterrupt):
         crew.call(question, interrupt)
     assert question.gave_up
-    crew.work(lambda: None)  # the turn is free
+    after = Question(1)
+    crew.call(after, lambda taken: [one.answers.append(one.number) for one in taken] and None)
+    assert after.answers == [1]  # the turn is free
 
 
 def producers_of(broker: Any, count: int) -> list[VerbProducer]:
@@ -196,13 +198,14 @@ def test_a_device_that_fails_for_one_fails_that_commit_alone(
             except (TransactionAbortableError, CoordinatorNotAvailableError) as error:
                 errors.append(error)
 
-        def hold() -> None:
+        def hold(taken: list[Question]) -> None:
             threads.extend(start([functools.partial(commit, producer) for producer in producers]))
             while len(broker.crew) < 2:
                 pass
+            taken[0].answers.append(0)
 
         threads: list[threading.Thread] = []
-        broker.crew.work(hold)
+        broker.crew.call(Question(0), hold)
         join(threads)
         assert broke == [2]
         assert [type(error) for error in errors] == [TransactionAbortableError]
