@@ -47,8 +47,7 @@ static void sync_next(batch *of) {
     size_t index = of->taken++;
     if (of->taken == of->count) {
         batch **link = &first;
-        while (*link != of)
-            link = &(*link)->next;
+        while (*link != of) link = &(*link)->next;
         *link = of->next;
         if (last == &of->next) last = link;
     }
@@ -63,8 +62,7 @@ static void *help(void *unused) {
     (void)unused;
     pthread_mutex_lock(&mutex);
     for (;;) {
-        while (first)
-            sync_next(first);
+        while (first) sync_next(first);
         idle++;
         pthread_cond_wait(&arrived, &mutex);
         idle--;
@@ -97,8 +95,7 @@ static void hire(size_t wanted) {
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     pthread_attr_setstacksize(&attributes, 64 * 1024);
     pthread_t thread;
-    while (helpers < wanted && !pthread_create(&thread, &attributes, help, NULL))
-        helpers++;
+    while (helpers < wanted && !pthread_create(&thread, &attributes, help, NULL)) helpers++;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
 }
@@ -117,12 +114,9 @@ void ol_sync_together(const int *files, int *errors, size_t count) {
     last = &ours.next;
     hire(count - 1);
     size_t calls = idle < count - 1 ? idle : count - 1;
-    while (calls--)
-        pthread_cond_signal(&arrived);
-    while (ours.taken < count)
-        sync_next(&ours);
-    while (ours.done < count)
-        pthread_cond_wait(&ours.all_done, &mutex);
+    while (calls--) pthread_cond_signal(&arrived);
+    while (ours.taken < count) sync_next(&ours);
+    while (ours.done < count) pthread_cond_wait(&ours.all_done, &mutex);
     pthread_mutex_unlock(&mutex);
     pthread_cond_destroy(&ours.all_done);
 }

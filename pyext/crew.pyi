@@ -1,21 +1,17 @@
 from collections.abc import Callable
-from typing import ParamSpec, Protocol, TypeVar, final
+from typing import Protocol, TypeVar, final
 
-Answer = TypeVar("Answer")
-Arguments = ParamSpec("Arguments")
+_Answer = TypeVar("_Answer")
 
-class Waiting(Protocol):
+class _Answered(Protocol):
     @property
     def is_answered(self) -> bool: ...
     def give_up(self) -> None: ...
 
-Call = TypeVar("Call", bound=Waiting)
+_Call = TypeVar("_Call", bound=_Answered)
 
 @final
 class Crew:
-    def __init__(self) -> None: ...
     def __len__(self) -> int: ...
-    def call(self, call: Call, answer: Callable[[list[Call]], None]) -> None: ...
-    def rest(
-        self, function: Callable[Arguments, Answer], *arguments: Arguments.args, **_: Arguments.kwargs
-    ) -> Answer: ...
+    def call(self, call: _Call, answer: Callable[[list[_Call]], None]) -> None: ...
+    def rest(self, function: Callable[..., _Answer], *arguments: object) -> _Answer: ...

@@ -42,7 +42,7 @@ cdef class Crew:
     cdef object _turn, _calls
     cdef int _resting
 
-    def __init__(self):
+    def __cinit__(self):
         self._turn = threading.RLock()
         self._calls = deque()
 

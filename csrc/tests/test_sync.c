@@ -53,7 +53,8 @@ static void *call(void *answers) {
 static void callers_do_not_mix_up_their_files(void) {
     pthread_t threads[CALLERS];
     int wrong[CALLERS];
-    for (int i = 0; i < CALLERS; i++) CHECK_INT(pthread_create(threads + i, NULL, call, wrong + i), 0);
+    for (int i = 0; i < CALLERS; i++)
+        CHECK_INT(pthread_create(threads + i, NULL, call, wrong + i), 0);
     for (int i = 0; i < CALLERS; i++) {
         pthread_join(threads[i], NULL);
         CHECK_INT(wrong[i], 0);
