@@ -84,7 +84,7 @@ def _built(name: str, sources: Sequence[Path], flags: Sequence[str]) -> Path | N
     if not made.exists():
         made.parent.mkdir(parents=True, exist_ok=True)
         # Under a name of its own until it is whole: two runs may build at once.
-        part = made.with_suffix(f".{os.getpid()}")
+        part = made.with_name(f"part-{os.getpid()}-{made.name}")
         words = [*command, *flags, f"-I{csrc}", "-o", str(part), *map(str, sources)]
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         if done.returncode != 0:
