@@ -14,7 +14,7 @@ settings.register_profile("oncelog", deadline=None, max_examples=60, print_blob=
 settings.register_profile("ci", deadline=None, max_examples=20, derandomize=True, database=None)
 # For a night: make test PYTEST_ARGS="--hypothesis-profile=long"
 settings.register_profile("long", deadline=None, max_examples=2000, print_blob=True)
-settings.load_profile("oncelog")
+settings.load_profile("ci" if os.environ.get("CI") else "oncelog")
 
 # A shell starts what it runs in the background with Ctrl-C ignored, and children inherit that. Tests that interrupt
 # a child mean it.
