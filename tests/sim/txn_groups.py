@@ -136,7 +136,7 @@ class Groups(Stage):
             if gang.phase != "syncing":
                 gang.phase = "syncing"
                 self._check_generation()
-            if not stops:
+            if not stops and any(not seat.is_silent for seat in gang.members):
                 self._share_out()
         else:
             gang.phase = "joining" if state == "PreparingRebalance" else "stable"
@@ -146,7 +146,9 @@ class Groups(Stage):
         return "Empty" if described is None else str(described.state.label)
 
     def _check_generation(self) -> None:
-        generations = {seat.generation for seat in self.gang.members if not seat.is_silent}
+        # Where all fell silent while they waited, what they were told last is all there is to go by.
+        heard = [seat for seat in self.gang.members if not seat.is_silent] or self.gang.members
+        generations = {seat.generation for seat in heard}
         if len(generations) != 1 or min(generations) <= self.gang.generation:
             raise BrokenPromiseError(
                 Kind.GENERATION, SHARED, f"{generations} after {self.gang.generation}"
