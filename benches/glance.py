@@ -81,7 +81,7 @@ PANELS: Final = (
         "then flush(). The others talk to librdkafka's mock broker in the same process, which keeps batches in memory. "
         "The limit is one write() of all values to a file.",
         (
-            Row("send.arrow.100B", "write()", "limit: write() of the values"),
+            Row("send.python.100B", "write()", "limit: write() of the values"),
             Row("send.arrow.100B", None, "oncelog, Arrow"),
             Row("send.python.100B", None, "oncelog, Python objects"),
             Row("send.python.100B", "confluent-kafka", MOCK),
