@@ -387,7 +387,9 @@ class Groups(Stage):
         if gang.phase != "stable":  # a generation that was not shared out may come again
             gang.generation, gang.phase = -1, "stable"
             for seat in gang.members:
-                if described is not None:  # of what was not shared out, a silent one knows nothing that counts
+                if (
+                    described is not None
+                ):  # of what was not shared out, a silent one knows nothing that counts
                     seat.generation = min(seat.generation, described.generation)
                 if not seat.is_silent and seat.joining is None:
                     self._ask(seat)
