@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
+import threading
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -63,23 +64,31 @@ class TxnIndexFile:
         self._pages = memoryview(b"")  # of a file that grows, mapped up to the end of the last one
         self._descriptor = -1
         self._disk: Disk | None = None
+        # For whoever opens the file or replaces it. Of two threads that open it at once, one would put what it read
+        # over an index that the other has added to since: the next entry would then take the place of an older one.
+        self._opening = threading.RLock()
 
     @property
     def index(self) -> TxnIndex:
         """The checked entries; raises a CorruptRecordError where the file cannot be believed."""
         index = self._index  # taken once: another thread may give the file up meanwhile
         if index is None:
-            self.pin()
-            index = self._index = TxnIndex(self._content or b"", self.base_offset, self.path)
+            with self._opening:
+                index = self._index
+                if index is None:
+                    self.pin()
+                    index = TxnIndex(self._content or b"", self.base_offset, self.path)
+                    self._index = index
         return index
 
     def pin(self) -> None:
         """Takes the entries as they are now; they are checked when they are first asked for."""
-        if self._index is None and self._content is None:
-            self._content = b""  # where there is no file, nothing was aborted
-            if exists(self.path):
-                with contextlib.suppress(FileNotFoundError):
-                    self._content = map_file(self.path)
+        with self._opening:
+            if self._index is None and self._content is None:
+                self._content = b""  # where there is no file, nothing was aborted
+                if exists(self.path):
+                    with contextlib.suppress(FileNotFoundError):
+                        self._content = map_file(self.path)
 
     def pin_with(self, log: str) -> memoryview | bytes:
         """Maps a segment's .log, and takes the entries that belong to it, for a reader beside a writer at work.
@@ -137,11 +146,12 @@ class TxnIndexFile:
 
     def rewrite(self, disk: Disk, aborted: NDArray[np.void]) -> None:
         """Replaces all entries; a segment without aborts has no file."""
-        self.close()
-        if len(aborted):
-            disk.replace(self.path, encode_entries(aborted))
-        else:
-            disk.remove(self.path)
+        with self._opening:  # until the new ones are there: nobody opens the old ones in between
+            self.close()
+            if len(aborted):
+                disk.replace(self.path, encode_entries(aborted))
+            else:
+                disk.remove(self.path)
 
     def truncate_to(self, disk: Disk, offset: int) -> None:
         """Forgets transactions that end at this offset or above."""
@@ -183,5 +193,6 @@ class TxnIndexFile:
 
     def close(self) -> None:
         """Gives up the file."""
-        self.release()
-        self._index = self._content = None
+        with self._opening:
+            self.release()
+            self._index = self._content = None

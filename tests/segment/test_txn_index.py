@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import threading
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +13,7 @@ from oncelog.base.disk import Disk as SlowDisk
 from oncelog.base.disk import map_file
 from oncelog.base.errors import CorruptRecordError, TruncatedBatchError
 from oncelog.base.rows import ABORTED_DTYPE
+from oncelog.segment import txn_index
 from oncelog.segment.txn_index import TxnIndexFile, encode_entries
 
 if TYPE_CHECKING:
@@ -216,3 +218,34 @@ def test_what_cannot_be_believed_is_an_error_that_names_the_file(path: Path) -> 
     with pytest.raises(CorruptRecordError) as below:
         opened(path, base_offset=21).collect(0, 100)
     assert (below.value.file, below.value.position) == (str(path), 0)
+
+
+def test_a_reader_that_opens_the_file_does_not_undo_what_a_writer_adds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Goal: an entry is not forgotten, nor written over by the next, because a reader asked at the same moment.
+    Method: the reader has looked whether there is a file, and stands still; meanwhile the writer adds an entry."""
+    entered, may_go_on = threading.Event(), threading.Event()
+    real = txn_index.exists
+
+    def slow(path: str) -> bool:
+        is_there = real(path)
+        if threading.current_thread() is reader:
+            entered.set()
+            may_go_on.wait(
+                0.3
+            )  # the writer may have to wait for the reader: then this ends by itself
+        return is_there
+
+    monkeypatch.setattr(txn_index, "exists", slow)
+    index = opened(tmp_path / "00000000000000000000.txnindex")
+    reader = threading.Thread(target=lambda: index.index)
+    reader.start()
+    assert entered.wait(10)
+    index.append(Disk(), rows(TXNS[:1]))
+    may_go_on.set()
+    reader.join(10)
+    assert len(index) == 1
+    index.append(Disk(), rows(TXNS[1:]))
+    assert found(index) == TXNS
+    index.close()
