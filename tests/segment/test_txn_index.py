@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from oncelog.base import disk
 from oncelog.base.disk import Disk as SlowDisk
 from oncelog.base.disk import map_file
 from oncelog.base.errors import CorruptRecordError, TruncatedBatchError
@@ -226,7 +227,7 @@ def test_a_reader_that_opens_the_file_does_not_undo_what_a_writer_adds(
     """Goal: an entry is not forgotten, nor written over by the next, because a reader asked at the same moment.
     Method: the reader has looked whether there is a file, and stands still; meanwhile the writer adds an entry."""
     entered, may_go_on = threading.Event(), threading.Event()
-    real = txn_index.exists
+    real = disk.exists
 
     def slow(path: str) -> bool:
         is_there = real(path)
