@@ -11,7 +11,7 @@ import contextlib
 import importlib
 import os
 import weakref
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from .harness import Contestant, Role, version_of
 from .peers import NOT_INSTALLED
@@ -123,6 +123,28 @@ class Mock:
         return consumer
 
 
+Client = TypeVar("Client")
+
+
+def _with(
+    name: str,
+    client: Client,
+    call: Callable[[Client], Callable[[], object]],
+    setup: Callable[[Client], Callable[[], object]] | None,
+    reveal: Callable[[Client], Callable[[], object]] | None,
+) -> Contestant:
+    """A peer that works with a client of its own; one that needs a setup has few rounds."""
+    return Contestant(
+        name,
+        Role.PEER,
+        call(client),
+        version=version_of(name),
+        setup=None if setup is None else setup(client),
+        rounds=None if setup is None else PREPARED_ROUNDS,
+        reveal=None if reveal is None else reveal(client),
+    )
+
+
 def confluent(
     settings: Settings,
     call: Callable[[Mock], Callable[[], object]],
@@ -138,16 +160,7 @@ def confluent(
     address = os.environ.get(BROKER) if on_broker else None
     if on_broker and not address:
         return Contestant(CONFLUENT, Role.PEER, missing=NO_BROKER)
-    mock = Mock(address)
-    return Contestant(
-        CONFLUENT,
-        Role.PEER,
-        call(mock),
-        version=version_of(CONFLUENT),
-        setup=None if setup is None else setup(mock),
-        rounds=None if setup is None else PREPARED_ROUNDS,
-        reveal=None if reveal is None else reveal(mock),
-    )
+    return _with(CONFLUENT, Mock(address), call, setup, reveal)
 
 
 # ---------------------------------------------------------------- the other clients
@@ -238,16 +251,7 @@ def aiokafka(
     )
     if missing is not None:
         return Contestant(AIOKAFKA, Role.PEER, missing=missing.missing)
-    clients = AioClients()
-    return Contestant(
-        AIOKAFKA,
-        Role.PEER,
-        call(clients),
-        version=version_of(AIOKAFKA),
-        setup=None if setup is None else setup(clients),
-        rounds=None if setup is None else PREPARED_ROUNDS,
-        reveal=None if reveal is None else reveal(clients),
-    )
+    return _with(AIOKAFKA, AioClients(), call, setup, reveal)
 
 
 def kafka_python(settings: Settings) -> Contestant:

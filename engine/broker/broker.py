@@ -133,9 +133,8 @@ class Broker(TransactionVerbs, GroupVerbs, ConfigVerbs, TopicVerbs):
         self._data = DataDirectory(
             path, self._disk, now_ms=now_ms, options_of=lambda key: self._options_of(key.topic)
         )
-        with (
-            contextlib.ExitStack() as undo
-        ):  # an opening that fails, or is interrupted, leaves nothing open
+        # An opening that fails, or is interrupted, leaves nothing open.
+        with contextlib.ExitStack() as undo:
             undo.callback(self._data.abandon)
             self._metadata = MetadataLog(self._data.path, self._disk, now_ms)
             undo.callback(self._metadata.close)

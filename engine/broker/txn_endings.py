@@ -133,7 +133,7 @@ class TransactionEndings:
                     ending.give_up()
             raise
 
-    def _each(self, step: Callable[[Ending], None], endings: Iterable[Ending]) -> list[Ending]:
+    def _each(self, step: Callable[[Ending], None], endings: list[Ending]) -> list[Ending]:
         """Takes a step with each; returns those that are not answered by it."""
         for ending in endings:
             try:

@@ -175,13 +175,9 @@ def split(
         yield first, batch
         return
     names = [name for name in _RECORD_COLUMNS if name in batch.schema.names]
-    order = _in_order(partitions)
-    rows = batch.select(names).take(order)
-    start = 0
-    for partition, count in enumerate(np.bincount(partitions).tolist()):
-        if count:
-            yield partition, rows.slice(start, count)
-        start += count
+    rows = batch.select(names).take(_in_order(partitions))
+    for partition, run in _runs(partitions):
+        yield partition, rows.slice(run.start, len(run))
 
 
 def _in_order(partitions: NDArray[np.int32]) -> NDArray[np.int64]:
@@ -191,14 +187,20 @@ def _in_order(partitions: NDArray[np.int32]) -> NDArray[np.int64]:
     return np.argsort(small, kind="stable")
 
 
-def chosen(partitions: NDArray[np.int32]) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """The numbers of the rows of each partition, in their order."""
-    order = _in_order(partitions)
+def _runs(partitions: NDArray[np.int32]) -> Iterator[tuple[int, range]]:
+    """Where the rows of each partition lie, once they are in order."""
     start = 0
     for partition, count in enumerate(np.bincount(partitions).tolist()):
         if count:
-            yield partition, order[start : start + count]
+            yield partition, range(start, start + count)
         start += count
+
+
+def chosen(partitions: NDArray[np.int32]) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """The numbers of the rows of each partition, in their order."""
+    order = _in_order(partitions)
+    for partition, run in _runs(partitions):
+        yield partition, order[run.start : run.stop]
 
 
 def is_plain(batch: pa.RecordBatch) -> bool:

@@ -56,9 +56,8 @@ class SegmentOptions:
     segment_bytes: int = 1 << 30
     segment_index_bytes: int = 10 << 20
     index_interval_bytes: int = 4096
-    bytes_ahead: int = (
-        0  # by how much a file that is written is made longer than its log; 0: it grows with it
-    )
+    # By how much a file that is written is made longer than its log; 0: it grows with it.
+    bytes_ahead: int = 0
 
 
 class Recovered(NamedTuple):

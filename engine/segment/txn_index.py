@@ -113,11 +113,14 @@ class TxnIndexFile:
         size = len(content) - len(content) % ENTRY.size
         while size and ENTRY.unpack_from(content, size - ENTRY.size)[3] >= end_offset:
             size -= ENTRY.size
-        self._index, self._content = None, content[:size]
+        with self._opening:
+            self._index, self._content = None, content[:size]
 
     def hold(self, aborted: NDArray[np.void]) -> None:
         """Takes entries that were rebuilt in memory, for a reader that may not write."""
-        self._index = TxnIndex(encode_entries(aborted), self.base_offset, self.path)
+        index = TxnIndex(encode_entries(aborted), self.base_offset, self.path)
+        with self._opening:
+            self._index = index
 
     def __len__(self) -> int:
         return len(self.index)

@@ -122,17 +122,23 @@ def test_an_abort_far_behind_its_data_is_found_past_segments_without_any(tmp_pat
     directory.close()
 
 
-def test_a_damaged_index_far_behind_is_made_anew_and_believed(tmp_path: Path) -> None:
-    """Goal: what is remembered of a segment is not what stood in a file that cannot be believed.
-    Method: cut the one index there is, open, read; then read again from what is remembered now."""
-    directory, partition = open_partition(tmp_path, SMALL)
+def closed_with_one_index(path: Path) -> Path:
+    """A log whose first transaction was aborted some segments later, and the only index that says so."""
+    directory, partition = open_partition(path, SMALL)
     lost = Writer(partition, producer_id=7)
     lost.send(values(1), transactional=True)
     fill(partition, 5)
     lost.end(ABORT)
     fill(partition, 10)
     directory.close()
-    (index,) = tmp_path.glob(f"*/*{TXN_INDEX}")
+    (index,) = path.glob(f"*/*{TXN_INDEX}")
+    return index
+
+
+def test_a_damaged_index_far_behind_is_made_anew_and_believed(tmp_path: Path) -> None:
+    """Goal: what is remembered of a segment is not what stood in a file that cannot be believed.
+    Method: cut the one index there is, open, read; then read again from what is remembered now."""
+    index = closed_with_one_index(tmp_path)
     index.write_bytes(index.read_bytes()[:-1])
     directory, partition = open_partition(tmp_path, SMALL)
     for _ in range(2):
@@ -143,14 +149,7 @@ def test_a_damaged_index_far_behind_is_made_anew_and_believed(tmp_path: Path) ->
 def test_an_index_that_was_lost_is_remembered_as_it_was_made_anew(tmp_path: Path) -> None:
     """Goal: what is remembered of a segment changes with its index.
     Method: remove the one index there is; who reads past the marker finds out, and then everyone knows."""
-    directory, partition = open_partition(tmp_path, SMALL)
-    lost = Writer(partition, producer_id=7)
-    lost.send(values(1), transactional=True)
-    fill(partition, 5)
-    lost.end(ABORT)
-    fill(partition, 10)
-    directory.close()
-    (index,) = tmp_path.glob(f"*/*{TXN_INDEX}")
+    index = closed_with_one_index(tmp_path)
     index.unlink()
     directory, partition = open_partition(tmp_path, SMALL)
     assert known(partition, 0, 1) == []
