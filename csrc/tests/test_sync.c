@@ -61,7 +61,7 @@ static void callers_do_not_mix_up_their_files(void) {
     }
 }
 
-static void a_forked_child_has_helpers_of_its_own(void) {
+static void a_forked_child_does_not_use_what_its_parent_has(void) {
     pid_t child = fork();
     if (!child) {
         int wrong = 0;
@@ -77,6 +77,6 @@ static void a_forked_child_has_helpers_of_its_own(void) {
 int main(void) {
     each_file_has_its_own_answer();
     callers_do_not_mix_up_their_files();
-    a_forked_child_has_helpers_of_its_own();
+    a_forked_child_does_not_use_what_its_parent_has();
     return check_result();
 }
