@@ -135,17 +135,21 @@ class KafkaSide:
 
     def transactions(self, topic: str, count: int) -> Told:
         """On a busy machine a broker now and then takes a commit for one in an invalid state, which is fatal to its
-        producer: the round then begins again, on a topic of its own."""
+        producer: the round then begins again, on a topic of its own, and what it tells says so."""
         sizes = (count, VALUE_BYTES, count // WARM_UP_SHARE)
-        for attempt in range(1, ATTEMPTS + 1):
-            name = f"{topic}-{attempt}"
+        failures: list[KafkaError] = []
+        while True:
+            name = f"{topic}-{len(failures) + 1}"
             self._broker.create({name: 1})
             try:
-                return committed(self._tool("Transactions", self._broker.address, name, *sizes))
-            except KafkaError:
-                if attempt == ATTEMPTS:
+                told = committed(self._tool("Transactions", self._broker.address, name, *sizes))
+            except KafkaError as error:
+                failures.append(error)
+                if len(failures) == ATTEMPTS:
                     raise
-        raise AssertionError("unreachable")
+                continue
+            again = "".join(f"; begun again after: {sentence(error)}" for error in failures)
+            return dataclasses.replace(told, line=told.line + again)
 
 
 class OurSide:

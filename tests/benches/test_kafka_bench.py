@@ -64,6 +64,32 @@ def test_a_consumer_is_judged_without_the_time_of_its_rebalance() -> None:
     kafka_perf.expect(KAFKA, told, 300_000)
 
 
+def test_a_round_of_transactions_that_is_begun_again_says_so(tmp_path: Path) -> None:
+    """Goal: nobody takes a figure for the first one where the broker has failed before."""
+    topics: list[str] = []
+
+    class Kafka:
+        def tool(self, _: str, *words: str) -> tuple[bytes, bytes]:
+            if len(topics) < 3:
+                raise KafkaError(f"InvalidTxnStateException on {words[1]}")
+            return COMMITTED.encode(), b""
+
+    class Broker:
+        kafka, address = Kafka(), "127.0.0.1:0"
+
+        def create(self, made: dict[str, int]) -> None:
+            topics.extend(made)
+
+    side = kafka_perf.KafkaSide(Broker(), tmp_path)  # type: ignore[arg-type]
+    told = side.transactions("commits", 300)
+    assert told.count == 300
+    assert told.line.endswith(
+        "; begun again after: InvalidTxnStateException on commits-1"
+        "; begun again after: InvalidTxnStateException on commits-2"
+    )
+    assert topics == ["commits-1", "commits-2", "commits-3"]
+
+
 def test_transactions_are_read() -> None:
     told = kafka_perf.committed(COMMITTED)
     assert (told.count, told.per_second) == (300, 118.1)
