@@ -2,7 +2,7 @@
 """Record batches (magic 2): encode with attribute flags, scan headers, decode.
 Room    wraps csrc/{header,encode,decode,arrow}.c: no files, no clock, no codecs, no policy.
 Borrow  inputs are pinned for the call; columns of views keep the pin.
-GIL     released over scans, encodes and decodes; taken back for a codec call, once a batch.
+GIL     released over scans, decodes, and encodes of NOGIL_BYTES or more; taken back for a codec call, once a batch.
 Fails   with oncelog.base.errors types that name file, position, offset and record; never yields half a record.
 Layout  engine/segment/batch.py
 """
@@ -35,6 +35,8 @@ from oncelog.base.rows import HEADER_DTYPE
 cdef enum:
     BLOCK = 512          # records whose slices are gathered at a time: they stay in the first-level cache
     FEW_ROWS = 64        # found without an allocation
+    FEW_RECORDS = 16
+    NOGIL_BYTES = 4096   # encoded in about the time that another thread takes to get the GIL
 
 assert HEADER_DTYPE.itemsize == sizeof(ol_header)
 
@@ -228,6 +230,18 @@ ctypedef struct _Block:
     int64_t header_ends[BLOCK]
 
 
+cdef bint _is_small(const ol_block *block) noexcept:
+    """Whether it is encoded in less time than another thread takes to get the GIL: a coordinator's record, a marker."""
+    cdef int64_t row, total = 0
+    if block.count > FEW_RECORDS or block.header_starts is not NULL:
+        return False
+    for row in range(block.count):
+        total += max(block.values[row].size, 0)
+        if block.keys is not NULL:
+            total += max(block.keys[row].size, 0)
+    return total < NOGIL_BYTES
+
+
 @cython.final
 cdef class Encoder:
     """Builds record batches from Arrow data or Python sequences; splits them by size.
@@ -335,6 +349,8 @@ cdef class Encoder:
             data, size = pinned_data(payload), pinned_size(payload)
             with nogil:
                 status = ol_encode_close(&self._state, data, size, &fault)
+        elif self._state.out.size < NOGIL_BYTES:
+            status = ol_encode_close(&self._state, NULL, 0, &fault)
         else:
             with nogil:
                 status = ol_encode_close(&self._state, NULL, 0, &fault)
@@ -345,9 +361,13 @@ cdef class Encoder:
         cdef ol_fault fault
         cdef ol_status status
         cdef int64_t done = 0
+        cdef bint is_small = _is_small(block)
         while True:
-            with nogil:
+            if is_small:
                 status = ol_encode(&self._state, block, &done, &fault)
+            else:
+                with nogil:
+                    status = ol_encode(&self._state, block, &done, &fault)
             if status != OL_BATCH_FULL:
                 break
             self._close()

@@ -80,9 +80,14 @@ class Batches:
     def producer_id(self) -> int: ...
 
 @final
-class ClientRules:
+class Rules:
     def __new__(
-        cls, size_max: int, key_needed: bool, before_max_ms: int, after_max_ms: int
+        cls,
+        size_max: int,
+        is_client: bool,
+        key_needed: bool,
+        before_max_ms: int,
+        after_max_ms: int,
     ) -> Self: ...
     def check(self, buffer: Buffer, now_ms: int) -> Batches | None: ...
 

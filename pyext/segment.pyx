@@ -232,8 +232,11 @@ cdef bint _is_written(write, int descriptor, data, int64_t position) except -1:
     if not PyMethod_Check(write) or PyMethod_GET_FUNCTION(write) != <PyObject *>PLAIN_WRITE:
         return False
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
-    with nogil:
+    if view.len < NOGIL_BYTES:
         written = pwrite(descriptor, view.buf, <size_t>view.len, position)
+    else:
+        with nogil:
+            written = pwrite(descriptor, view.buf, <size_t>view.len, position)
     PyBuffer_Release(&view)
     return written == view.len
 
@@ -411,27 +414,29 @@ def check_one(buffer, int64_t size_max, bint is_client, bint key_needed, int64_t
 
 
 @cython.final
-cdef class ClientRules:
-    """What a topic that keeps its producers' codec and times asks of a client's batch."""
+cdef class Rules:
+    """What a topic that keeps its producers' codec and times asks of a client's batch, or of its coordinator's."""
     cdef int64_t _size_max
+    cdef bint _is_client
     cdef bint _key_needed
     cdef int64_t _before_max_ms
     cdef int64_t _after_max_ms
 
-    def __cinit__(self, int64_t size_max, bint key_needed, int64_t before_max_ms, int64_t after_max_ms):
+    def __cinit__(self, int64_t size_max, bint is_client, bint key_needed, int64_t before_max_ms, int64_t after_max_ms):
         self._size_max = size_max
+        self._is_client = is_client
         self._key_needed = key_needed
         self._before_max_ms = before_max_ms
         self._after_max_ms = after_max_ms
 
     def check(self, buffer, int64_t now_ms):
-        """check_one() of a client's batch that arrives now."""
+        """check_one() of a batch that arrives now."""
         cdef int64_t earliest = -INT64_MAX - 1, latest = INT64_MAX
         if self._before_max_ms < now_ms:
             earliest = now_ms - self._before_max_ms
         if self._after_max_ms < INT64_MAX - now_ms:
             latest = now_ms + self._after_max_ms
-        return _check_one(buffer, self._size_max, True, self._key_needed, earliest, latest)
+        return _check_one(buffer, self._size_max, self._is_client, self._key_needed, earliest, latest)
 
 
 cdef Batches _check_one(buffer, int64_t size_max, bint is_client, bint key_needed, int64_t timestamp_min,

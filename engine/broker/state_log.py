@@ -73,9 +73,10 @@ class StateLog:
 
     def append(self, partition: int, records: Sequence[StateRecord]) -> int:
         """Writes records as one plain batch; returns the offset after the last. A null value removes its key."""
+        keys, values = zip(*records, strict=True)
         now_ms = self._now_ms()
         encoder = Encoder(one_batch=True, timestamp_ms=now_ms)
-        encoder.add([key for key, _ in records], [value for _, value in records])
+        encoder.add(keys, values)
         appended = self._partition(partition).append_as_leader(
             memoryview(encoder.finish()),
             leader_epoch=self.leader_epoch,

@@ -199,7 +199,8 @@ class TransactionVerbs(abc.ABC):
         if self.is_synced:
             for key in keys:
                 partition = self.partition(key)
-                self.sync_to(partition, partition.log_end_offset)
+                if not partition.is_synced:
+                    self.sync_to(partition, partition.log_end_offset)
 
     def sync_to(self, partition: Partition, offset: int) -> None:
         """Returns when everything below an offset is on the device; others who commit go on meanwhile."""

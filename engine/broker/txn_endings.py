@@ -43,6 +43,7 @@ class Ending:
         "decision_end",
         "error",
         "identity",
+        "is_answered",
         "metadata",
         "producer_epoch",
         "producer_id",
@@ -70,6 +71,7 @@ class Ending:
         self.decision_end = -1  # the offset after the decision, once it is logged
         self.identity: ProducerIdentity | None = None
         self.error: Exception | None = None
+        self.is_answered = False  # last: then one of the two above is there
 
     @property
     def move(self) -> tuple[TransactionMetadata, Transition]:
@@ -78,14 +80,16 @@ class Ending:
         assert self.transition is not None
         return self.metadata, self.transition
 
-    @property
-    def is_answered(self) -> bool:
-        return self.identity is not None or self.error is not None
+    def fail(self, error: Exception) -> None:
+        self.error = error
+        self.is_answered = True
 
     def give_up(self) -> None:
         """Who was about it was interrupted: whoever asks again finds out how far it came."""
-        self.error = CoordinatorNotAvailableError(
-            f"transactional id {self.transactional_id!r}: its end was interrupted"
+        self.fail(
+            CoordinatorNotAvailableError(
+                f"transactional id {self.transactional_id!r}: its end was interrupted"
+            )
         )
 
     def answer(self) -> ProducerIdentity:
@@ -140,7 +144,7 @@ class TransactionEndings:
                 step(ending)
             except Exception as error:  # it belongs to one caller, the others go on  # noqa: BLE001
                 self._rescue(ending.metadata, ending.transition)
-                ending.error = error
+                ending.fail(error)
         return [ending for ending in endings if not ending.is_answered]
 
     def _prepare_ending(self, ending: Ending) -> None:
@@ -153,6 +157,7 @@ class TransactionEndings:
                 version=ending.version,
             ):
                 ending.identity = ProducerIdentity(*metadata.holder)
+                ending.is_answered = True
                 return
             ending.transition = metadata.prepare_end(
                 self._now_ms(),
@@ -188,6 +193,7 @@ class TransactionEndings:
             )
         else:
             ending.identity = ProducerIdentity(value.producer_id, value.producer_epoch)
+        ending.is_answered = True
 
     def _id_for_end(self, metadata: TransactionMetadata, version: int) -> int:
         if version >= 2 and metadata.needs_new_producer_id:
@@ -243,8 +249,10 @@ class TransactionEndings:
                     self._states.open.pop(producer_id, None)
                     self.kept.discard(producer_id)
                     metadata.complete(transition)
-                level = logging.INFO if completion.has_waited else logging.DEBUG
-                logger.log(level, "%r%s", metadata, " had to wait" if completion.has_waited else "")
+                if completion.has_waited:
+                    logger.info("%r had to wait", metadata)
+                else:
+                    logger.debug("%r", metadata)
             else:
                 self._queue.put(completion)
         return is_done

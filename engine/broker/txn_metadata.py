@@ -140,7 +140,8 @@ class TransactionMetadata:
     @property
     def needs_new_producer_id(self) -> bool:
         """The epoch cannot be bumped for another producer, and no next identity is there yet."""
-        return self.value.producer_epoch >= EPOCH_LAST and not self.is_kept
+        value = self.value
+        return value.producer_epoch >= EPOCH_LAST and value.next_producer_epoch < 0
 
     # ------------------------------------------------------------ may this request?
 
@@ -148,13 +149,14 @@ class TransactionMetadata:
         """Raises unless this producer may add to its transaction, or begin one."""
         self._check_not_pending()
         value = self.value
-        if self.is_kept and (producer_id, producer_epoch) == self.holder:
+        is_kept = value.next_producer_epoch >= 0
+        if is_kept and (producer_id, producer_epoch) == self.holder:
             raise InvalidTxnStateError(
                 f"{self._name()} has a prepared transaction, which must be completed first"
             )
         if value.producer_id != producer_id or value.state is DEAD:
             raise self._other_id(producer_id)
-        if value.producer_epoch != producer_epoch or self.is_kept:
+        if value.producer_epoch != producer_epoch or is_kept:
             raise self._fenced(producer_epoch)
         if value.state in PREPARED:
             raise self._concurrent()
@@ -163,7 +165,7 @@ class TransactionMetadata:
         self, producer_id: int, producer_epoch: int, *, committed: bool, version: int
     ) -> bool:
         """Whether a request to end the transaction has something to do; False: it did so before. Raises if refused."""
-        if self.is_kept and self.value.state is ONGOING:
+        if self.value.next_producer_epoch >= 0 and self.value.state is ONGOING:
             self._check_not_pending()
             self._check_holder(producer_id, producer_epoch)
             return True
@@ -397,10 +399,11 @@ class TransactionMetadata:
         value = self.value
         epoch, last = value.producer_epoch, self.last_producer_epoch
         next_id, next_epoch = value.next_producer_id, value.next_producer_epoch
-        bumps_epoch = version >= 2 or self.is_kept
+        is_kept = next_epoch >= 0
+        bumps_epoch = version >= 2 or is_kept
         if bumps_epoch:
-            last = next_epoch if self.is_kept else epoch
-            if not self.is_kept:
+            last = next_epoch if is_kept else epoch
+            if not is_kept:
                 next_id = new_producer_id if epoch >= EPOCH_LAST else NO_PRODUCER_ID
             if epoch >= EPOCH_LAST and next_id == NO_PRODUCER_ID:
                 raise IllegalStateError(f"{self!r} has no epoch left: it needs a new producer id")

@@ -56,8 +56,6 @@ _INT64: Final = struct.Struct(">q")
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _NO_TAGS: Final = b"\x00"
-# Of nearly every record: two tags, each a number, a length and a value.
-_USUAL_TAGS: Final = struct.Struct(">BBBqBBh")
 _KEY: Final = "the key of a transaction"
 _VALUE: Final = "the value of a transaction"
 
@@ -134,6 +132,19 @@ def encode_value(value: TransactionValue, version: int = VALUE_VERSION_MAX) -> b
     if not 0 <= version <= VALUE_VERSION_MAX:
         raise UnsupportedVersionError(f"{_VALUE} of version {version} cannot be written")
     flexible = version >= 1
+    if (
+        flexible
+        and value.next_producer_id == -1 == value.next_producer_epoch
+        and value.previous_producer_id >= 0 < value.client_transaction_version
+        and value.state is not TransactionState.EMPTY
+    ):
+        partitions = _encode_partitions(value.partitions, flexible=True)
+        return _usual(len(partitions)).pack(
+            *(version, value.producer_id, value.producer_epoch),
+            *(value.transaction_timeout_ms, value.state, partitions),
+            *(value.last_update_ms, value.start_ms),
+            *(2, 0, 8, value.previous_producer_id, 2, 2, value.client_transaction_version),
+        )
     head = _HEAD.pack(
         version,
         value.producer_id,
@@ -150,19 +161,13 @@ def encode_value(value: TransactionValue, version: int = VALUE_VERSION_MAX) -> b
         partitions = _encode_partitions(value.partitions, flexible=flexible)
     if not flexible:
         return head + partitions + times
-    if (
-        value.next_producer_id == -1 == value.next_producer_epoch
-        and value.previous_producer_id >= 0 < value.client_transaction_version
-    ):
-        return (
-            head
-            + partitions
-            + times
-            + _USUAL_TAGS.pack(
-                2, 0, 8, value.previous_producer_id, 2, 2, value.client_transaction_version
-            )
-        )
     return head + partitions + times + tagged_fields(_tags(value))
+
+
+@functools.lru_cache(maxsize=128)
+def _usual(partition_bytes: int) -> struct.Struct:
+    """Nearly every value: a head, partitions, times, and two tags, each a number, a length and a value."""
+    return struct.Struct(f">hqhib{partition_bytes}sqqBBBqBBh")
 
 
 def _tags(value: TransactionValue) -> Iterator[tuple[int, bytes]]:

@@ -221,8 +221,9 @@ class Sender(DirectSender):
         try:
             self.send_all(is_awaited=True)
             batches = list(self._intake.incomplete)
-            for queue in _queues(batches):
-                self._settle(queue)
+            if batches:
+                for queue in _queues(batches):
+                    self._settle(queue)
         except BaseException:
             for queue in _queues(self._intake.incomplete):
                 self._leave(queue)
@@ -233,6 +234,8 @@ class Sender(DirectSender):
                 raise RequestTimedOutError(
                     f"{late} batches were not acknowledged within {timeout_ms} ms"
                 )
+        if not self._callbacks:
+            return
         self._run_callbacks()
         queued = self._queued_calls
         if self._callbacks and self._caller != threading.get_ident():

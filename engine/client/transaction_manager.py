@@ -148,6 +148,7 @@ class TransactionManager:
         self._is_known_to_coordinator = False  # there may be something for it to end
         self._needs_new_epoch = False
         self.transactional_id: str | None = options["transactional.id"]
+        self.is_transactional = self.transactional_id is not None
         self.transaction_version = transaction_version
         self.identity = NOBODY
         self.prepared: PreparedTransaction | None = None
@@ -156,16 +157,12 @@ class TransactionManager:
             None  # the first of this transaction, or of all that followed
         )
 
-    @property
-    def is_transactional(self) -> bool:
-        return self.transactional_id is not None
-
     # ------------------------------------------------------------ state
 
     def _change(self, state: State) -> None:
         if state is self.state:
             return
-        if self._log.isEnabledFor(logging.DEBUG):
+        if self._log.logger.isEnabledFor(logging.DEBUG):
             self._log.debug("%s -> %s", self.state.name, state.name)
         self.state = state
         self._on_change()

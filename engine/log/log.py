@@ -63,7 +63,9 @@ class Log:
         self.truncations = (
             0  # how often the end was cut: whoever has read the log may have to start over
         )
-        self._end_offset: int | None = None
+        # The offset after the last batch; None: the last segment has to be asked. A partition that appends natively
+        # moves it on by itself.
+        self.known_end: int | None = None
         self._active_since_ms: int | None = None
         self._half_made: Segment | None = None  # by a roll that failed; its files must go
         self._names_synced = True
@@ -133,7 +135,7 @@ class Log:
 
     def follow(self, segments: tuple[Segment, ...], end_offset: int) -> None:
         """For a log that another process is writing: the segments that it has now, and where it ends."""
-        self._end_offset = end_offset
+        self.known_end = end_offset
         self.segments = segments
 
     @property
@@ -147,9 +149,9 @@ class Log:
     @property
     def end_offset(self) -> int:
         """The offset of the next record."""
-        if self._end_offset is None:
-            self._end_offset = self.active.next_offset() if self.segments else 0
-        return self._end_offset
+        if self.known_end is None:
+            self.known_end = self.active.next_offset() if self.segments else 0
+        return self.known_end
 
     @property
     def size(self) -> int:
@@ -169,7 +171,7 @@ class Log:
         """Makes the first segment of an empty log."""
         self._remove_half_made()
         self.segments = (self._new_segment(offset),)
-        self._end_offset = offset
+        self.known_end = offset
         self._active_since_ms = now_ms
 
     def _new_segment(self, base_offset: int) -> Segment:
@@ -210,11 +212,7 @@ class Log:
         if aborted is not None:
             self._names_synced = False  # the first one makes the transaction index
         segment.append(data, batches, aborted)
-        self._end_offset = batches.next_offset
-
-    def note_end(self, offset: int) -> None:
-        """The active segment has grown by itself, up to an offset."""
-        self._end_offset = offset
+        self.known_end = batches.next_offset
 
     def must_roll(self, batches: Batches, now_ms: int) -> bool:
         """Whether batches belong into a new segment."""
@@ -294,7 +292,7 @@ class Log:
         else:
             self.active.seal()
             self.segments = (*self.segments, self._new_segment(base_offset))
-        self._end_offset = base_offset
+        self.known_end = base_offset
         self._active_since_ms = now_ms
         return self.active
 
@@ -339,7 +337,7 @@ class Log:
             return
         self.remove(gone)
         self.active.truncate_to(offset)
-        self._end_offset = None
+        self.known_end = None
         self._names_synced = False
 
     def restart_at(self, offset: int, now_ms: int) -> None:
@@ -359,7 +357,7 @@ class Log:
 
     def forget_end(self) -> None:
         """The end is found in the active segment when it is next asked for."""
-        self._end_offset = None
+        self.known_end = None
 
     def note_name(self) -> None:
         """A file was made or renamed in the directory: the next sync includes it."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from .._native.segment import Batches, ClientRules, check_one, check_records
+from .._native.segment import Batches, Rules, check_one, check_records
 from ..base.errors import (
     CorruptRecordError,
     InvalidRecordError,
@@ -50,6 +50,7 @@ class Origin(enum.Enum):
 
 
 CLIENT: Final = Origin.CLIENT
+COORDINATOR: Final = Origin.COORDINATOR
 REPLICATION: Final = Origin.REPLICATION
 
 
@@ -72,15 +73,16 @@ class PartitionOptions(NamedTuple):
 Admitted = tuple["Buffer", Batches, int]
 
 
-def client_rules(options: PartitionOptions) -> ClientRules | None:
-    """The rules for a client's batch where it stays as its producer made it; None where a topic changes it."""
+def rules_of(options: PartitionOptions) -> tuple[Rules | None, Rules | None]:
+    """The rules for a client's batch and a coordinator's where it stays as it was made; None where a topic changes it.
+    admit() has the same rules, and says what is wrong."""
     if options.compression or options.uses_log_append_time:
-        return None
-    return ClientRules(
-        options.max_message_bytes,
-        options.is_compacted,
-        options.timestamp_before_max_ms,
-        options.timestamp_after_max_ms,
+        return None, None
+    size_max = options.max_message_bytes
+    times = (options.timestamp_before_max_ms, options.timestamp_after_max_ms)
+    return (
+        Rules(size_max, True, options.is_compacted, *times),
+        Rules(size_max, False, False, TIME_MAX, TIME_MAX),
     )
 
 

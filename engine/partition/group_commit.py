@@ -50,6 +50,10 @@ def unsynced_from(log: Log, durable_end: int, end: int) -> Unsynced:
     Where nothing of a segment was synced yet, its name may not be there either.
     """
     assert log.disk is not None
+    last = log.segments[-1]
+    if last.base_offset < durable_end:  # as nearly always
+        descriptor = last.unsynced_log()
+        return Unsynced(end, [] if descriptor is None else [descriptor], needs_names=False)
     found = Unsynced(end, [], needs_names=False)
     try:
         for segment in log.from_offset(durable_end):
@@ -76,6 +80,7 @@ class GroupCommit:
         self._sync = sync
         self._lock = threading.Lock()
         self._turn = threading.Condition(self._lock)
+        self._waiting = 0
         self._syncer = 0  # the thread whose turn it is
         self._cuts = 0  # how often the end was taken back: a sync from before says nothing then
         self._cuts_before = 0  # when the turn was taken
@@ -93,14 +98,15 @@ class GroupCommit:
         with self._lock:
             if self._syncer or self.end >= offset:
                 return False
-            self._take()
+            self._cuts_before = self._cuts
+            self._syncer = threading.get_ident()
             return True
 
     def finish(self, end: int) -> None:
         """Ends this thread's turn: what was there when it began is on the device up to an offset."""
         with self._lock:
-            if self._cuts_before == self._cuts:
-                self.end = max(self.end, end)
+            if self._cuts_before == self._cuts and self.end < end:
+                self.end = end
             self._pass_on()
 
     def give_up(self) -> None:
@@ -109,23 +115,25 @@ class GroupCommit:
             with self._lock:
                 self._pass_on()
 
-    def _take(self) -> None:
-        self._syncer = threading.get_ident()
-        self._cuts_before = self._cuts
-
     def _is_next(self, offset: int) -> bool:
         """Waits until the offset is covered, or it is this thread's turn to sync."""
         with self._lock:
             while self.end < offset:
                 if not self._syncer:
-                    self._take()
+                    self._cuts_before = self._cuts
+                    self._syncer = threading.get_ident()
                     return True
-                self._turn.wait()
+                self._waiting += 1
+                try:
+                    self._turn.wait()
+                finally:
+                    self._waiting -= 1
             return False
 
     def _pass_on(self) -> None:
         self._syncer = 0
-        self._turn.notify_all()
+        if self._waiting:
+            self._turn.notify_all()
 
     def rise(self, end: int) -> None:
         """Somebody else has seen to it that all below an offset is on the device."""

@@ -31,14 +31,15 @@ from ..base.errors import (
 from ..log.swap import to_swap
 from .admission import (
     CLIENT,
+    COORDINATOR,
     NO_TIMESTAMP,
     REPLICATION,
     Origin,
     PartitionOptions,
     admit,
     check_order,
-    client_rules,
     replicated,
+    rules_of,
 )
 from .group_commit import GroupCommit, Unsynced, unsynced_from
 from .opening import OpenedPartition
@@ -101,7 +102,7 @@ class Partition(OpenedPartition):
         self.directory = directory
         self.options = options
         self._flush_messages = options.log.flush_messages
-        self._client_rules = client_rules(options)
+        self._client_rules, self._coordinator_rules = rules_of(options)
         self.lock = threading.RLock()
         self.damage: list[OncelogError] = []  # what recovery found and cut
         self._disk = disk
@@ -149,24 +150,21 @@ class Partition(OpenedPartition):
         self._stable = stable
         slot = self._slot
         if slot is not None:
+            end = batches.next_offset
             if self.options.is_synced_on_roll:
-                self._show_durable(batches)
+                # What a power failure leaves. A marker need not be on the device itself: its coordinator's decision
+                # is, and is carried out again.
+                shown = max(self._commits.end, self._marked_end)
+                if batches.are_markers and batches.base_offset <= shown:
+                    self._marked_end = shown = end
+                slot.show_durable(shown, stable, end)
             else:
-                slot.show(batches.next_offset, stable)
+                slot.show(end, stable)
         for watcher in self.watchers:
             watcher()
 
-    def _show_durable(self, batches: Batches | None = None) -> None:
-        """Shows readers in other processes what a power failure leaves.
-
-        A marker need not be on the device itself: its coordinator's decision is, and is carried out again.
-        """
-        if (
-            batches is not None
-            and batches.base_offset <= self.published_end_offset
-            and batches.are_markers
-        ):
-            self._marked_end = batches.next_offset
+    def _show_durable(self) -> None:
+        """After a sync: shows readers in other processes what a power failure leaves."""
         if self._slot is not None and self.options.is_synced_on_roll:
             self._slot.show_durable(self.published_end_offset, self._stable, self.log_end_offset)
 
@@ -247,7 +245,7 @@ class Partition(OpenedPartition):
                 self._sync()  # what readers were shown must not be taken back
             self.options = options
             self._flush_messages = options.log.flush_messages
-            self._client_rules = client_rules(options)
+            self._client_rules, self._coordinator_rules = rules_of(options)
             self.log.options = options.log
 
     def append_as_leader(
@@ -264,8 +262,12 @@ class Partition(OpenedPartition):
         A client appends one batch, a coordinator several. ``bumps_epoch``: the producers bump their epoch with
         every transaction (transaction version 2).
         """
-        rules, is_client = self._client_rules, origin is CLIENT
-        batches = rules.check(data, now_ms) if is_client and rules is not None else None
+        rules = None
+        if origin is CLIENT:
+            rules = self._client_rules
+        elif origin is COORDINATOR:
+            rules = self._coordinator_rules
+        batches = None if rules is None else rules.check(data, now_ms)
         log_append_time_ms = NO_TIMESTAMP
         if batches is None:
             data, batches, log_append_time_ms = admit(data, self.options, origin, now_ms)
@@ -280,11 +282,11 @@ class Partition(OpenedPartition):
                     or leader_epoch != self.epochs.latest
                     or self._slot is None
                     or not self._write_one(
-                        state, data, batches, leader_epoch, is_client, bumps_epoch
+                        state, data, batches, leader_epoch, origin is CLIENT, bumps_epoch
                     )
                 ):
                     if origin is not REPLICATION:
-                        judged = state.table.judge(batches, is_client, bumps_epoch)
+                        judged = state.table.judge(batches, origin is CLIENT, bumps_epoch)
                         if judged is not None:
                             repeated = state.repeated(judged, batches)
                             return self._repeated(repeated, batches, log_append_time_ms)
@@ -348,7 +350,7 @@ class Partition(OpenedPartition):
             if stable < 0:
                 return False
             state.next_offset = end = batch.next_offset
-            self.log.note_end(end)
+            self.log.known_end = end
             self._publish(batch, stable)
         except OSError:
             raise  # nothing was counted
@@ -439,10 +441,13 @@ class Partition(OpenedPartition):
         try:
             yield
         except (KafkaStorageError, OSError) as error:
-            self._offline, self._writable_in = error, -1
+            self._go_offline(error)
             if isinstance(error, OSError):
                 raise KafkaStorageError(f"{self.directory}: {error}") from error
             raise
+
+    def _go_offline(self, error: KafkaStorageError | OSError) -> None:
+        self._offline, self._writable_in = error, -1
 
     def sync(self) -> None:
         """Returns when all that was written is on the device, logs before what points into them. A failed sync
@@ -459,6 +464,11 @@ class Partition(OpenedPartition):
         self.recovery_point = end
         self._commits.rise(end)
         self._show_durable()
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether everything is on the device that was written by now."""
+        return self._state_loaded and self._commits.end >= self.producers.next_offset
 
     def is_synced_to(self, offset: int) -> bool:
         """Whether everything below an offset is on the device."""
@@ -491,9 +501,10 @@ class Partition(OpenedPartition):
     def _unsynced(self, offset: int) -> Unsynced:
         """What has to reach the device, so that everything below an offset is there."""
         with self.lock:
-            self._check_writable()
-            self.need_state()
-            end = self.log_end_offset
+            if self._writable_in != forks():
+                self._check_writable()
+            state = self.producers if self._state_loaded else self.need_state()
+            end = state.next_offset
             if end < offset:
                 raise OffsetOutOfRangeError(f"{self.key.directory} ends at {end}, below {offset}")
             try:
@@ -526,14 +537,16 @@ class Partition(OpenedPartition):
             self._commits.give_up()
 
     def _is_through(self, unsynced: Unsynced, error: OSError | None) -> bool:
-        with contextlib.suppress(KafkaStorageError), self._going_offline():
+        try:
             if error is not None:
                 raise error
             if unsynced.needs_names:
                 assert self._disk is not None
                 self._disk.sync_directory(self.directory)
-            return True
-        return False
+        except (KafkaStorageError, OSError) as failure:
+            self._go_offline(failure)
+            return False
+        return True
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
         """Removes batches from an offset on, and what is known of them."""

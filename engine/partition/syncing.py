@@ -33,9 +33,14 @@ def sync_together(ends: Mapping[Partition, int]) -> None:
     finally:  # whatever happens: who waits for a partition would wait for ever
         for partition in ends:
             unsynced = begun.get(partition)
-            if unsynced is None or not errors.keys() >= set(unsynced.descriptors):
-                partition.end_sync(unsynced, is_known=False)
+            if unsynced is None:
+                partition.end_sync(None)
                 continue
-            number = next(filter(None, map(errors.get, unsynced.descriptors)), 0)
-            error = OSError(number, os.strerror(number)) if number else None
-            partition.end_sync(unsynced, error)
+            error, is_known = None, True
+            for descriptor in unsynced.descriptors:
+                number = errors.get(descriptor)
+                if number is None:
+                    is_known = False
+                elif number and error is None:
+                    error = OSError(number, os.strerror(number))
+            partition.end_sync(unsynced, error, is_known=is_known)

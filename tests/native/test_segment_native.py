@@ -31,8 +31,8 @@ from oncelog.base.errors import (
     TruncatedBatchError,
 )
 from oncelog.base.rows import HEADER_DTYPE
-from oncelog.partition.admission import Origin, PartitionOptions, admit, client_rules
-from oncelog.segment.batch import Codec, encode, restamp, scan
+from oncelog.partition.admission import Origin, PartitionOptions, admit, rules_of
+from oncelog.segment.batch import Codec, ControlType, encode, encode_marker, restamp, scan
 
 from ..partition.logs import (
     ABORT,
@@ -317,7 +317,7 @@ def test_a_handle_of_producers_outlives_their_table() -> None:
 @pytest.mark.parametrize("before_ms", [0, 500, 2**63 - 1])
 @pytest.mark.parametrize("after_ms", [0, 500, 2**63 - 1])
 @pytest.mark.parametrize("key_needed", [False, True])
-def test_the_rules_for_a_client_are_those_of_admission(
+def test_the_rules_for_a_client_and_a_coordinator_are_those_of_admission(
     before_ms: int, after_ms: int, key_needed: bool
 ) -> None:
     options = PartitionOptions(
@@ -326,19 +326,33 @@ def test_the_rules_for_a_client_are_those_of_admission(
         is_compacted=key_needed,
         max_message_bytes=100,
     )
-    rules = client_rules(options)
-    assert rules is not None
-    for now_ms in (0, 400, 999, 1000, 1001, 1002, 1500, 1501, 1502, 1503, 2**62):
-        for count in (1, 3, 30):
-            data = plain_batch(count)
-            try:
-                admit(bytearray(data), options, Origin.CLIENT, now_ms)
-            except OncelogError:
-                assert rules.check(data, now_ms) is None
-            else:
-                assert rules.check(data, now_ms) is not None
-    assert client_rules(options._replace(uses_log_append_time=True)) is None
-    assert client_rules(options._replace(compression=Codec.GZIP)) is None
+    marker = encode_marker(
+        ControlType.COMMIT, producer_id=1, producer_epoch=2, coordinator_epoch=3, timestamp_ms=1000
+    )
+    found = set()
+    for origin, rules in zip((Origin.CLIENT, Origin.COORDINATOR), rules_of(options), strict=True):
+        assert rules is not None
+        for now_ms in (0, 400, 999, 1000, 1001, 1002, 1500, 1501, 1502, 1503, 2**62):
+            for data in (
+                plain_batch(1),
+                plain_batch(3),
+                plain_batch(30),
+                bytes(memoryview(marker)),
+            ):
+                is_admitted = True
+                try:
+                    admit(bytearray(data), options, origin, now_ms)
+                except OncelogError:
+                    is_admitted = False
+                assert (rules.check(data, now_ms) is not None) is is_admitted
+                found.add((origin, is_admitted))
+    assert {
+        (Origin.COORDINATOR, True),
+        (Origin.COORDINATOR, False),
+        (Origin.CLIENT, False),
+    } <= found
+    assert rules_of(options._replace(uses_log_append_time=True)) == (None, None)
+    assert rules_of(options._replace(compression=Codec.GZIP)) == (None, None)
 
 
 def states(state: native.IndexState) -> tuple[int, int, int]:
@@ -667,7 +681,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 COUNTED = {
-    "ClientRules", "IndexState", "ProducerTable", "TxnIndex", "check_one", "check_records", "decode", "find_offset", "scan",
+    "Rules", "IndexState", "ProducerTable", "TxnIndex", "check_one", "check_records", "decode", "find_offset", "scan",
     "scan_prefix", "seek", "stamp", "visible_batches",
 }  # fmt: skip
 
@@ -682,7 +696,7 @@ def test_append_read_recovery_and_collect_run_through_native_code(
     writer = Writer(partition, 1)
     calls.clear()
     writer.send(values(5), transactional=True)
-    assert calls["ClientRules.check"] == calls["stamp"] == 1
+    assert calls["Rules.check"] == calls["stamp"] == 1
     assert calls["scan"] == calls["check_records"] == 0
     assert calls["ProducerTable.judge"] == calls["ProducerTable.add"] == 1
     assert calls["IndexState.prepare"] == calls["IndexState.take"] == 1
