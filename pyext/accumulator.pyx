@@ -454,7 +454,9 @@ cdef class Alarm:
 
     Most batches are sent before their time is over. Whoever sleeps looks again then by itself, without the
     interpreter: threads that take it for nothing, every few milliseconds in each of many producers, would halve what
-    those who work get done. Times are seconds of the caller's clock; none is read here.
+    those who work get done. And where each batch is sent at once, the next would find a sleeper without an end in
+    sight, and wake it: so it sleeps no longer than until the last of them would have lingered. Times are seconds of the
+    caller's clock; none is read here.
     """
     cdef PyThread_type_lock _guard     # of all numbers; nobody who holds it wants the GIL
     cdef PyThread_type_lock _signal    # held, unless the sleeper was signalled
@@ -462,6 +464,7 @@ cdef class Alarm:
     cdef bint _is_rung
     cdef double _now                   # as late as anybody has said
     cdef double _lingering             # when the oldest open batch has lingered
+    cdef double _look                  # when the latest of all would have: the sleeper looks by itself until then
     cdef double _until                 # when the sleeper will look next; -inf: it is awake
 
     def __cinit__(self):
@@ -470,7 +473,7 @@ cdef class Alarm:
         if self._guard is NULL or self._signal is NULL:
             raise MemoryError()
         PyThread_acquire_lock(self._signal, 1)
-        self._now = self._until = -INFINITY
+        self._now = self._until = self._look = -INFINITY
         self._lingering = INFINITY
 
     def __dealloc__(self):
@@ -499,6 +502,8 @@ cdef class Alarm:
         PyThread_acquire_lock(self._guard, 1)
         self._lingering = due
         self._now = max(self._now, now)
+        if due < INFINITY:
+            self._look = max(self._look, due)
         if due < self._until:
             self._wake()
         PyThread_release_lock(self._guard)
@@ -512,6 +517,8 @@ cdef class Alarm:
                 self._until = min(due, self._lingering)
                 if self._until <= self._now:
                     break
+                if self._look > self._now:
+                    self._until = min(self._until, self._look)
                 self._wait(self._until - self._now)
             self._is_rung = False
             self._until = -INFINITY

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -456,3 +458,39 @@ def test_a_batch_that_is_closed_in_time_wakes_nobody() -> None:
     alarm.ring()
     sleeper.join(10)
     assert not sleeper.is_alive()
+
+
+def test_batches_that_are_sent_at_once_do_not_wake_the_sleeper_one_by_one() -> None:
+    """Goal: of a producer that waits for each record, no record pays for a switch to another thread.
+    Method: the sleeper shares a core with who sends, and comes second: each batch is closed before it has a look. The
+    kernel counts how often it goes to sleep."""
+    alarm, collector = Alarm(), Collector()
+    collector.linger_with(alarm, 60.0)
+    sleeper = asleep(alarm)
+    assert sleeper.native_id is not None
+    queue, cores = collector.queues[0], os.sched_getaffinity(0)
+    try:
+        for thread in (0, sleeper.native_id):
+            os.sched_setaffinity(thread, {min(cores)})
+        os.setpriority(os.PRIO_PROCESS, sleeper.native_id, 19)
+        before = sleeps_of(sleeper)
+        for now_ms in range(50):
+            collector.open_batch(queue, 1000, 0, now_ms)
+            collector.close_batch(queue)
+            time.sleep(0.002)
+        assert sleeps_of(sleeper) - before <= 5, "woken for the first, and for no other"
+    finally:
+        os.sched_setaffinity(0, cores)
+        alarm.ring()
+    sleeper.join(10)
+    assert not sleeper.is_alive()
+
+
+def sleeps_of(thread: threading.Thread) -> int:
+    """How often a thread has given up its core by itself."""
+    status = Path(f"/proc/self/task/{thread.native_id}/status").read_text()
+    return next(
+        int(line.split()[1])
+        for line in status.splitlines()
+        if line.startswith("voluntary_ctxt_switches")
+    )
