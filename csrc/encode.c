@@ -123,6 +123,129 @@ static ol_status measure_headers(const ol_block *block, int64_t first, int64_t e
     return OL_OK;
 }
 
+/* ---------------------------------------------------------------- records alike */
+
+/* Nearly all records of a block have lengths and deltas of the same widths. Then the places of their fields are the
+ * same, and a record is a few stores: no varint is written byte by byte, and none waits for the one before. */
+
+enum { ALIKE_MIN = 4, ALIKE_WIDTH_MAX = 4, ALIKE_SLACK = 16 };
+
+/* Numbers whose zigzag varint has one width: low <= n < low + span. */
+typedef struct range {
+    uint64_t low, span;
+} range;
+
+static inline bool is_within(range numbers, int64_t number) {
+    return (uint64_t)number - numbers.low < numbers.span;
+}
+
+static inline range alike(int32_t width) { /* for numbers that are not negative */
+    uint64_t low = width == 1 ? 0 : UINT64_C(1) << (7 * width - 8);
+    return (range){low, (UINT64_C(1) << (7 * width - 1)) - low};
+}
+
+/* The bytes of a varint of up to four, without the bits that say which is the last. */
+static inline __attribute__((always_inline)) uint32_t spread(uint32_t value) {
+    value = (value & 0x3fff) | (value & 0x0fffc000) << 2;
+    return (value & 0x007f007f) | (value & 0x3f803f80) << 1;
+}
+
+static inline uint32_t continued(int32_t width) { return UINT32_C(0x808080) >> 8 * (4 - width); }
+
+static inline void store_little32(uint8_t *at, uint32_t value) {
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    value = __builtin_bswap32(value);
+#endif
+    memcpy(at, &value, 4);
+}
+
+static inline void store_little64(uint8_t *at, uint64_t value) {
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    value = __builtin_bswap64(value);
+#endif
+    memcpy(at, &value, 8);
+}
+
+/* Appends records from block[index] on that are like it, as far as they are and as `room` bytes reach: those of the batch
+ * and ALIKE_SLACK more may be written. Returns the index after the last; deltas and timestamps go on from there. */
+static __attribute__((noinline)) int64_t fill_alike(const ol_block *given, int64_t index,
+                                                    uint8_t **out, int64_t room,
+                                                    int64_t base_timestamp,
+                                                    int64_t default_timestamp, int64_t *last_delta,
+                                                    int64_t *max_timestamp) {
+    const ol_block block = *given;
+    int64_t delta = *last_delta + 1, latest = *max_timestamp, timestamp_delta;
+    int64_t key_size = block.keys ? block.keys[index].size : -1;
+    int64_t value_size = block.values ? block.values[index].size : -1;
+    int64_t timestamp = block.timestamps ? block.timestamps[index] : default_timestamp;
+    const bool has_key = key_size >= 0;
+    if (block.offsets || value_size < 0 || value_size > 1 << 24 || key_size > 1 << 24 ||
+        timestamp < -1 || __builtin_sub_overflow(timestamp, base_timestamp, &timestamp_delta) ||
+        timestamp_delta < 0 || timestamp_delta > 1 << 26 || delta > 1 << 26)
+        return index;
+    const int32_t timestamp_width = ol_varlong_size(timestamp_delta),
+                  offset_width = ol_varint_size((int32_t)delta),
+                  key_width = has_key ? ol_varint_size((int32_t)key_size) : 1,
+                  value_width = ol_varint_size((int32_t)value_size);
+    /* Attributes, the varints, and at the end the count of headers. */
+    const int64_t fixed = 1 + timestamp_width + offset_width + key_width + value_width + 1;
+    int64_t key_bytes = has_key ? key_size : 0, body = fixed + key_bytes + value_size;
+    const int32_t length_width = ol_varint_size((int32_t)body);
+    const int32_t timestamp_at = length_width + 1, offset_at = timestamp_at + timestamp_width,
+                  key_length_at = offset_at + offset_width;
+    if (key_length_at > 8 || value_width > ALIKE_WIDTH_MAX || key_width > ALIKE_WIDTH_MAX)
+        return index;
+    const range lengths = alike(length_width), keys = alike(key_width), values = alike(value_width),
+                offsets = alike(offset_width), timestamps = alike(timestamp_width);
+    const uint64_t head = (uint64_t)continued(length_width) |
+                          (uint64_t)continued(timestamp_width) << 8 * timestamp_at |
+                          (uint64_t)continued(offset_width) << 8 * offset_at;
+    uint64_t start = 0; /* length and timestamp */
+    uint32_t key_length = 1, value_length = 0;
+    uint8_t *at = *out;
+    int64_t known_key = -1, known_value = -1, known_timestamp = -1; /* no value is null here */
+    for (; index < block.count && is_within(offsets, delta); index++, delta++) {
+        const ol_slice key = block.keys ? block.keys[index] : null_slice;
+        const ol_slice value = block.values[index];
+        if (block.timestamps) timestamp = block.timestamps[index];
+        if (value.size != known_value || key.size != known_key || timestamp != known_timestamp) {
+            if (has_key ? !is_within(keys, key.size) : key.size >= 0) break;
+            if (!is_within(values, value.size) || timestamp < -1 ||
+                __builtin_sub_overflow(timestamp, base_timestamp, &timestamp_delta) ||
+                !is_within(timestamps, timestamp_delta))
+                break;
+            key_bytes = has_key ? key.size : 0;
+            body = fixed + key_bytes + value.size;
+            if (!is_within(lengths, body)) break;
+            known_key = key.size;
+            known_value = value.size;
+            known_timestamp = timestamp;
+            start = head | spread((uint32_t)body << 1) |
+                    (uint64_t)spread((uint32_t)timestamp_delta << 1) << 8 * timestamp_at;
+            if (has_key) key_length = spread((uint32_t)key.size << 1) | continued(key_width);
+            value_length = spread((uint32_t)value.size << 1) | continued(value_width);
+        }
+        room -= length_width + body;
+        if (room < 0) break;
+        if (timestamp > latest) latest = timestamp;
+        store_little64(at, start | (uint64_t)spread((uint32_t)delta << 1) << 8 * offset_at);
+        uint8_t *to = at + key_length_at;
+        store_little32(to, key_length);
+        to += key_width;
+        if (key_bytes) ol_copy(to, key.data, (size_t)key_bytes);
+        to += key_bytes;
+        store_little32(to, value_length);
+        to += value_width;
+        ol_copy(to, value.data, (size_t)value.size);
+        to[value.size] = 0;
+        at += length_width + body;
+    }
+    *out = at;
+    *last_delta = delta - 1;
+    *max_timestamp = latest;
+    return index;
+}
+
 /* Appends records to the open batch until it is full (OL_BATCH_FULL) or the block ends. The encoder's
  * fields live in locals meanwhile: a store through uint8_t may alias anything, so the compiler would
  * reload each of them after every byte. Inlined twice, because most records have no headers and a
@@ -142,6 +265,16 @@ static inline __attribute__((always_inline)) ol_status fill_batch(ol_encoder *en
     size_t used = encoder->out.size;
     ol_status status = OL_OK;
     for (; index < block.count; index++) {
+        if (!headers && block.count - index >= ALIKE_MIN) {
+            /* What lies in the way is written below, and then it is tried again. */
+            uint8_t *at = encoder->out.data + used;
+            int64_t room = (int64_t)(encoder->out.capacity - used) - ALIKE_SLACK,
+                    left = batch_bytes_max - (int64_t)(used - open_at);
+            index = fill_alike(given, index, &at, left < room ? left : room, base_timestamp,
+                               default_timestamp, &last_delta, &max_timestamp);
+            used = (size_t)(at - encoder->out.data);
+            if (index == block.count) break;
+        }
         const ol_slice key = block.keys ? block.keys[index] : null_slice;
         const ol_slice value = block.values ? block.values[index] : null_slice;
         const int64_t timestamp = block.timestamps ? block.timestamps[index] : default_timestamp;

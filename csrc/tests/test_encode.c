@@ -209,6 +209,56 @@ static void room_is_made_or_refused(void) {
     free(bytes.data);
 }
 
+/* A block of many records is written with stores of whole words where they are alike; one record at a time never is.
+ * Sizes, times and offsets cross every width of their varints, and batches fill up anywhere. */
+static void records_alike_are_written_as_one_by_one(void) {
+    enum { COUNT = 700, DATA = 20000 };
+    static uint8_t data[DATA];
+    static ol_slice keys[COUNT], values[COUNT];
+    static int64_t timestamps[COUNT];
+    static const int64_t limits[] = {1, 90, 1000, 65536, INT32_MAX};
+    static const int64_t sizes[] = {0, 1, 12, 55, 63, 64, 70, 100, 8180, 8191, 8192, 16000};
+    uint32_t random = 1;
+    for (int i = 0; i < DATA; i++) data[i] = (uint8_t)(i * 7 + i / 256);
+    for (int round = 0; round < 120; round++) {
+        bool has_keys = round & 1, has_times = round & 2, is_even = round & 4;
+        int64_t time = 1700000000000;
+        for (int i = 0; i < COUNT; i++) {
+            random = random * 1664525 + 1013904223;
+            uint32_t pick = random >> 8;
+            int64_t size = is_even ? 100 : sizes[(pick >> 5) % (round % 5 ? 8 : 12)];
+            values[i] = (ol_slice){data + pick % 1000, pick % 41 == 0 ? -1 : size};
+            keys[i] = (ol_slice){data + pick % 999, pick % 3 ? (int64_t)((pick >> 4) % 80) : -1};
+            time += pick % 29 ? (int64_t)((pick >> 3) % 4) * (round % 7 * 40) : -5000;
+            timestamps[i] = pick % 97 ? time : -1;
+        }
+        ol_encoder many, single;
+        ol_fault fault;
+        for (int way = 0; way < 2; way++) {
+            ol_encoder *encoder = way ? &single : &many;
+            ol_encoder_init(encoder);
+            encoder->default_timestamp = 1700000000123;
+            encoder->batch_bytes_max = limits[round % 5];
+            for (int64_t first = 0; first < COUNT;) {
+                ol_block block = {.count = way ? 1 : COUNT,
+                                  .keys = has_keys ? keys + first : NULL,
+                                  .values = values + first,
+                                  .timestamps = has_times ? timestamps + first : NULL};
+                int64_t done = 0;
+                CHECK_INT(ol_encode(encoder, &block, &done, &fault), OL_OK);
+                first += block.count;
+            }
+            CHECK_INT(ol_encode_close(encoder, NULL, 0, &fault), OL_OK);
+        }
+        CHECK_INT(many.batch_count, single.batch_count);
+        CHECK_INT(many.out.size, single.out.size);
+        if (many.out.size == single.out.size)
+            CHECK_BYTES(many.out.data, single.out.data, single.out.size);
+        ol_encoder_free(&many);
+        ol_encoder_free(&single);
+    }
+}
+
 int main(void) {
     splitting_keeps_the_promise();
     sequences_wrap();
@@ -217,5 +267,6 @@ int main(void) {
     one_batch_is_one_batch();
     nothing_is_no_batch();
     room_is_made_or_refused();
+    records_alike_are_written_as_one_by_one();
     return check_result();
 }
