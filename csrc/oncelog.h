@@ -199,6 +199,25 @@ ol_status ol_encode(ol_encoder *encoder, const ol_block *block, int64_t *done, o
 ol_status ol_encode_close(ol_encoder *encoder, const uint8_t *payload, size_t payload_size,
                           ol_fault *fault);
 
+/* Whole batches that our own encoder has made, in memory that nobody else was ever given to write to: their checksums and
+ * records need not be proven again. Whoever hands the memory out for writing takes `stands` back for good. */
+typedef struct ol_proof {
+    const uint8_t *data;
+    size_t size;
+    bool stands;
+    const struct ol_proof *whole; /* what these bytes are a part of; NULL: they are all there is */
+} ol_proof;
+
+static inline bool ol_is_proven(const ol_proof *proof, const uint8_t *data, size_t size) {
+    if (proof->data != data || proof->size != size) return false;
+    for (const ol_proof *whole = proof->whole; whole; whole = whole->whole)
+        if (!whole->stands || (uintptr_t)data < (uintptr_t)whole->data ||
+            (uintptr_t)data - (uintptr_t)whole->data > whole->size ||
+            size > whole->size - ((uintptr_t)data - (uintptr_t)whole->data))
+            return false;
+    return proof->stands;
+}
+
 /* ---------------------------------------------------------------- decode */
 
 /* Binary values of one column: offsets and contiguous data, or 16-byte views. */

@@ -7,7 +7,7 @@ Fails   with oncelog.base.errors types; a record that is refused leaves its batc
 Layout  engine/segment/batch.py
 """
 cimport cython
-from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_GetItem
 from cpython.list cimport PyList_GET_ITEM
@@ -23,7 +23,8 @@ from oncelog_c cimport (
     OL_ATTR_CODEC, OL_BATCH_FULL, OL_HEADER_BYTES, OL_OK, ArrowArray, ArrowSchema, PyBUF_READ, check, fault_error,
     ol_arrow_bind, ol_arrow_records, ol_block, ol_bytes_reserve, ol_column_slices, ol_encode, ol_encode_close,
     ol_encoder, ol_encoder_free, ol_encoder_init, ol_fault, ol_header, ol_header_read, ol_header_restamp,
-    ol_key_partition, ol_key_partitions, ol_murmur2, ol_slice, ol_status, pin, pinned_data, pinned_size,
+    ol_key_partition, ol_key_partitions, ol_murmur2, ol_proof, ol_slice, ol_status, pin, pinned_data, pinned_size,
+    proof_capsule, proof_of,
 )
 
 from collections import deque
@@ -99,6 +100,8 @@ cdef class Batch:
     cdef ol_encoder _encoder
     cdef Py_buffer _given
     cdef bint _is_given
+    cdef object _whole                 # what vouches for the batches that this is one of
+    cdef ol_proof _proof
     cdef bint _is_sealed
     cdef uint8_t *_data
     cdef size_t _size
@@ -139,19 +142,44 @@ cdef class Batch:
             PyBuffer_Release(&self._given)
         self._data = NULL
         self._size = 0
+        self._proof.stands = False
 
     @staticmethod
-    def encoded(PartitionIntake target not None, data, int64_t record_count, int64_t opened_ms):
-        """A closed batch of records that are encoded already, in a writable buffer that it keeps."""
-        cdef Batch batch = Batch.__new__(Batch, target, 0, 0, opened_ms)
-        PyObject_GetBuffer(data, &batch._given, PyBUF_WRITABLE)
-        batch._is_given = batch._is_sealed = True
-        batch._data = <uint8_t *>batch._given.buf
-        batch._size = <size_t>batch._given.len
-        batch.reserved_bytes = batch._given.len
-        batch.record_count = record_count
-        batch.is_open = False
-        return batch
+    def encoded(PartitionIntake target not None, data, int64_t opened_ms):
+        """Closed batches of records that are encoded already, one after another in a writable buffer that they keep."""
+        cdef list batches = []
+        cdef Batch batch
+        cdef Py_buffer view
+        cdef ol_fault fault
+        cdef ol_header header
+        cdef Py_ssize_t at = 0, size
+        cdef object proof = getattr(data, "proof", None)
+        # Asked for more than bytes to look at, it would vouch for nothing any more. That it can be written to is known.
+        cdef object whole = proof() if proof is not None else None
+        cdef int flags = PyBUF_WRITABLE if proof_of(whole) is NULL else PyBUF_SIMPLE
+        PyObject_GetBuffer(data, &view, flags)
+        size = view.len
+        PyBuffer_Release(&view)
+        while at < size:
+            batch = Batch.__new__(Batch, target, 0, 0, opened_ms)
+            PyObject_GetBuffer(data, &batch._given, flags)
+            batch._is_given = batch._is_sealed = True
+            if batch._given.readonly or batch._given.len != size:
+                raise BufferError("batches are sent from a writable buffer that does not change its size")
+            check(ol_header_read(&header, <const uint8_t *>batch._given.buf, <size_t>size, <size_t>at, False, &fault),
+                  &fault, "")
+            batch._data = <uint8_t *>batch._given.buf + at
+            batch._size = <size_t>header.size
+            batch.reserved_bytes = header.size
+            batch.record_count = header.record_count
+            batch.is_open = False
+            batch._whole = whole
+            batch._proof.data, batch._proof.size = batch._data, batch._size
+            batch._proof.whole = proof_of(whole)
+            batch._proof.stands = batch._proof.whole is not NULL
+            batches.append(batch)
+            at += header.size
+        return batches
 
     def __len__(self):
         return <Py_ssize_t>(self._size if self._is_sealed else self._encoder.out.size)
@@ -163,12 +191,18 @@ cdef class Batch:
         if not self._is_sealed or self._data is NULL:
             raise BufferError("the batch is not sealed, or done")
         PyBuffer_FillInfo(view, self, self._data, <Py_ssize_t>self._size, 0, flags)
+        if flags != PyBUF_SIMPLE:  # whoever asks for more than bytes to look at may write to them
+            self._proof.stands = False
         self._exports += 1
 
     def __releasebuffer__(self, Py_buffer *view):
         self._exports -= 1
         if not self._exports and self.is_done:
             self._free()
+
+    def proof(self):
+        """That these bytes are as they were encoded, for other native modules; it says so as long as it is true."""
+        return proof_capsule(&self._proof, self)
 
     def __repr__(self):
         state = "done" if self.is_done else "open" if self.is_open else "closed"
@@ -225,6 +259,8 @@ cdef class Batch:
         check(status, fault, "")
         self._data = self._encoder.out.data
         self._size = self._encoder.out.size
+        # What a codec made of the records is nobody's word but the codec's.
+        self._proof.data, self._proof.size, self._proof.stands = self._data, self._size, compress is None
         self._is_sealed = True
         return 0
 

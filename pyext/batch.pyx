@@ -25,7 +25,8 @@ from oncelog_c cimport (
     ol_bytes_reserve, ol_column_bytes_hint, ol_column_slices, ol_columns, ol_columns_finish, ol_columns_new,
     ol_columns_release, ol_decode, ol_decode_payload, ol_decoder, ol_encode, ol_encode_close, ol_encoder,
     ol_encoder_free, ol_encoder_init, ol_fault, ol_header, ol_header_read, ol_header_restamp, ol_last_offset,
-    ol_place, ol_place_new, ol_place_release, ol_place_room, ol_scan, ol_slice, ol_status, pin, pinned_data, pinned_size,
+    ol_place, ol_place_new, ol_place_release, ol_place_room, ol_proof, ol_scan, ol_slice, ol_status, pin, pinned_data,
+    pinned_size, proof_capsule,
 )
 
 import numpy as np
@@ -187,6 +188,7 @@ def restamp(buffer, Py_ssize_t position=0, *, base_offset=None, partition_leader
 cdef class EncodedBatches:
     """Whole record batches, one after another: a writable buffer of its own memory."""
     cdef ol_bytes _bytes
+    cdef ol_proof _proof
     cdef Py_ssize_t _exports
     cdef readonly int64_t batch_count
     cdef readonly int64_t record_count
@@ -202,10 +204,21 @@ cdef class EncodedBatches:
 
     def __getbuffer__(self, Py_buffer *view, int flags):
         PyBuffer_FillInfo(view, self, self._bytes.data, <Py_ssize_t>self._bytes.size, 0, flags)
+        if flags != PyBUF_SIMPLE:  # whoever asks for more than bytes to look at, a memoryview too, may write to them
+            self._proof.stands = False
         self._exports += 1
 
     def __releasebuffer__(self, Py_buffer *view):
         self._exports -= 1
+
+    @property
+    def is_shared(self):
+        """Whether somebody looks at the bytes, who would see them change if their memory were reused."""
+        return self._exports > 0
+
+    def proof(self):
+        """That these bytes are as they were encoded, for other native modules; it says so as long as it is true."""
+        return proof_capsule(&self._proof, self)
 
     cdef int _give(self, ol_bytes *taker) except -1:
         """Hands its memory over, and is empty then."""
@@ -213,6 +226,7 @@ cdef class EncodedBatches:
             raise BufferError("batches that somebody looks at cannot be reused")
         taker[0] = self._bytes
         taker.size = 0
+        memset(&self._proof, 0, sizeof(ol_proof))
         memset(&self._bytes, 0, sizeof(ol_bytes))
         self._bytes.data = <uint8_t *>malloc(1)  # an empty buffer still has an address
         self.batch_count = self.record_count = 0
@@ -630,6 +644,10 @@ cdef class Encoder:
             result._bytes = self._state.out
             result.batch_count = self._state.batch_count
             result.record_count = self._state.record_count
+            # What a codec made of the records is nobody's word but the codec's.
+            result._proof.data = result._bytes.data
+            result._proof.size = result._bytes.size
+            result._proof.stands = self._compress is None
             memset(&self._state.out, 0, sizeof(ol_bytes))
             self._finished = True
         finally:

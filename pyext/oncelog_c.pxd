@@ -1,7 +1,12 @@
 # The only extern block: C as Cython sees it, and what every module needs around a call: check() turns a
-# fault into an exception, pin() holds a caller's buffer, decompressed() asks the caller's codec.
+# fault into an exception, pin() holds a caller's buffer, decompressed() asks the caller's codec, proof_of() tells what
+# another module vouches for.
 from cpython.buffer cimport PyBuffer_IsContiguous, PyObject_GetBuffer
 from cpython.memoryview cimport PyMemoryView_FromMemory, PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
+from cpython.pycapsule cimport (
+    PyCapsule_GetContext, PyCapsule_GetPointer, PyCapsule_IsValid, PyCapsule_New, PyCapsule_SetContext,
+)
+from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 cdef extern from "Python.h":
@@ -117,6 +122,13 @@ cdef extern from "oncelog.h" nogil:
     void ol_encoder_init(ol_encoder *encoder)
     void ol_encoder_free(ol_encoder *encoder)
     ol_status ol_bytes_reserve(ol_bytes *bytes, size_t extra)
+
+    ctypedef struct ol_proof:
+        const uint8_t *data
+        size_t size
+        c_bool stands
+        const ol_proof *whole
+    bint ol_is_proven(const ol_proof *proof, const uint8_t *data, size_t size)
     ol_status ol_encode(ol_encoder *encoder, const ol_block *block, int64_t *done, ol_fault *fault)
     ol_status ol_encode_close(ol_encoder *encoder, const uint8_t *payload, size_t payload_size, ol_fault *fault)
 
@@ -425,6 +437,25 @@ cdef inline int check(ol_status status, const ol_fault *fault, str file) except 
     if status != OL_OK:
         raise fault_error(fault, file)
     return 0
+
+
+cdef inline void _let_go(object capsule) noexcept:
+    Py_DECREF(<object>PyCapsule_GetContext(capsule))
+
+
+cdef inline object proof_capsule(ol_proof *proof, object owner):
+    """A proof on its way to another module: these share nothing but C. It keeps what it speaks of alive."""
+    cdef object capsule = PyCapsule_New(proof, "oncelog.proof", _let_go)
+    PyCapsule_SetContext(capsule, <void *>owner)
+    Py_INCREF(owner)
+    return capsule
+
+
+cdef inline const ol_proof *proof_of(object capsule) noexcept:
+    """What such a capsule holds; NULL for anything else."""
+    if not PyCapsule_IsValid(capsule, "oncelog.proof"):
+        return NULL
+    return <const ol_proof *>PyCapsule_GetPointer(capsule, "oncelog.proof")
 
 
 cdef inline object pin(object buffer):

@@ -22,7 +22,8 @@ from oncelog_c cimport (
     OL_OFFSET_ENTRY_BYTES, OL_OK, OL_TIME_ENTRY_BYTES, check, decompressed, hold_rows, ol_aborted, ol_batches_stamp,
     ol_fault, ol_header, ol_header_read, ol_index_rows, ol_index_state, ol_last_offset, ol_offset_index_find,
     ol_offset_index_find_position, ol_producers, ol_producers_first_open, ol_producers_judge, ol_producers_replay,
-    ol_records_check, ol_records_refused, ol_seek, ol_status, ol_time_index_find, pin, pinned_data, pinned_size,
+    ol_is_proven, ol_proof, ol_records_check, ol_records_refused, ol_seek, ol_status, ol_time_index_find, pin, pinned_data,
+    pinned_size, proof_of,
 )
 
 from oncelog.base.disk import Disk
@@ -443,29 +444,39 @@ cdef Batches _check_one(buffer, int64_t size_max, bint is_client, bint key_neede
                         int64_t timestamp_max):
     cdef Py_buffer view
     cdef Batches result = Batches.__new__(Batches, BLANK)
-    cdef bint sound = False
+    cdef bint sound = False, proven
     PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
     if view.len < NOGIL_BYTES and view.len <= size_max:
-        sound = _is_sound(&result._one, <const uint8_t *>view.buf, <size_t>view.len, key_needed, timestamp_min,
+        sound = _is_sound(&result._one, <const uint8_t *>view.buf, <size_t>view.len, False, key_needed, timestamp_min,
                           timestamp_max)
     elif view.len <= size_max:
+        proven = _is_proven(buffer, &view)
         with nogil:
-            sound = _is_sound(&result._one, <const uint8_t *>view.buf, <size_t>view.len, key_needed, timestamp_min,
-                              timestamp_max)
+            sound = _is_sound(&result._one, <const uint8_t *>view.buf, <size_t>view.len, proven, key_needed,
+                              timestamp_min, timestamp_max)
     PyBuffer_Release(&view)
     return result if sound and (not is_client or _is_a_clients(&result._one)) else None
 
 
-cdef bint _is_sound(ol_header *header, const uint8_t *base, size_t size, bint key_needed, int64_t timestamp_min,
-                    int64_t timestamp_max) noexcept nogil:
+cdef bint _is_proven(buffer, const Py_buffer *view):
+    """Whether our own encoder has made these very bytes, and nobody else could write to them since (ADR 15)."""
+    cdef object proof = getattr(buffer, "proof", None)
+    cdef object capsule = proof() if callable(proof) else None
+    cdef const ol_proof *found = proof_of(capsule)
+    return found is not NULL and ol_is_proven(found, <const uint8_t *>view.buf, <size_t>view.len)
+
+
+cdef bint _is_sound(ol_header *header, const uint8_t *base, size_t size, bint proven, bint key_needed,
+                    int64_t timestamp_min, int64_t timestamp_max) noexcept nogil:
     cdef ol_fault fault
     cdef const uint8_t *payload
-    if ol_header_read(header, base, size, 0, True, &fault) != OL_OK:
+    if ol_header_read(header, base, size, 0, not proven, &fault) != OL_OK:
         return False
     if <size_t>header.size != size or not header.crc_ok or header.attributes & OL_ATTR_CODEC:
         return False
+    header.crc_ok = 1
     payload, size = base + OL_HEADER_BYTES, size - OL_HEADER_BYTES
-    if ol_records_check(header, payload, size, &fault) != OL_OK:
+    if not proven and ol_records_check(header, payload, size, &fault) != OL_OK:
         return False
     return (_needs_no_look(header, key_needed, timestamp_min, timestamp_max)
             or not ol_records_refused(header, payload, size, key_needed, timestamp_min, timestamp_max, NULL, 0))

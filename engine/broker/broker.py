@@ -352,7 +352,7 @@ class Broker(TransactionVerbs, GroupVerbs, ConfigVerbs, TopicVerbs):
             raise InvalidTopicError(f"{key.topic} is written by the broker alone")
         if attributes_of(batch) & TRANSACTIONAL:
             return self._produce_in_transaction(
-                partition, memoryview(batch), transactional_id, transaction_version
+                partition, batch, transactional_id, transaction_version
             )
         appended = partition.append_as_leader(
             batch, leader_epoch=self.leader_epoch, now_ms=self.now_ms()
@@ -363,17 +363,17 @@ class Broker(TransactionVerbs, GroupVerbs, ConfigVerbs, TopicVerbs):
         return tuple.__new__(Produced, (*appended, pending))  # its constructor is slower
 
     def _produce_in_transaction(
-        self, partition: Partition, view: memoryview, transactional_id: str | None, version: int
+        self, partition: Partition, batch: Buffer, transactional_id: str | None, version: int
     ) -> Produced:
         if transactional_id is None:
             raise InvalidTxnStateError("a transactional batch was sent without a transactional id")
-        producer_id, epoch = PRODUCER.unpack_from(view, PRODUCER_AT)
+        producer_id, epoch = PRODUCER.unpack_from(batch, PRODUCER_AT)
         bumps_epoch = version >= 2
         transactions = self.transactions
 
         def append() -> Appended:
             return partition.append_as_leader(
-                view,
+                batch,
                 leader_epoch=self.leader_epoch,
                 now_ms=self.now_ms(),
                 bumps_epoch=bumps_epoch,

@@ -123,7 +123,9 @@ _ROW_BYTES = 10
 
 def incoming(data: object) -> Iterator[pa.RecordBatch]:
     """The record batches of anything that offers Arrow data."""
-    if hasattr(data, "__arrow_c_stream__"):
+    if isinstance(data, pa.Table):  # as a stream it would be taken apart and put together again
+        yield from data.to_batches()
+    elif hasattr(data, "__arrow_c_stream__"):
         yield from pa.RecordBatchReader.from_stream(data)
     elif hasattr(data, "__arrow_c_array__"):
         yield pa.record_batch(data)
@@ -167,9 +169,12 @@ def by_topic(batch: pa.RecordBatch) -> Iterator[tuple[str | None, pa.RecordBatch
 
 
 def split(
-    batch: pa.RecordBatch, partitions: NDArray[np.int32]
+    batch: pa.RecordBatch, partitions: NDArray[np.int32] | int
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of each partition, in their order."""
+    """The rows of each partition, in their order; one number is that of all."""
+    if isinstance(partitions, int):
+        yield partitions, batch
+        return
     first = int(partitions[0])
     if (partitions == first).all():
         yield first, batch

@@ -7,12 +7,13 @@ import itertools
 import logging
 import os
 import weakref
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 from .._native.accumulator import Accumulator, Batch, Delivery, RecordMetadata, TopicIntake
-from .._native.batch import Encoder, scan
+from .._native.batch import Encoder
 from ..base import clock
 from ..base.config import PRODUCER, read_options
 from ..base.errors import (
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from .._native.accumulator import PartitionIntake
+    from .._native.batch import EncodedBatches
     from ..broker.broker import Broker
     from ..partition.partition import Partition
     from ..segment.batch import ArrowData
@@ -51,6 +53,7 @@ __all__ = [
 
 logger = logging.getLogger("oncelog.client")
 
+SPARE_BYTES_MAX: Final = 4 << 20  # of encoded rows whose memory is kept for the next
 BATCH_BYTES_MIN: Final = 128  # room for the header of a batch and one small record
 _NUMBERS: Final = itertools.count(1)
 
@@ -157,6 +160,8 @@ class Producer(Accumulator):
             partition_counts=broker.partition_counts,
         )
         self._sender = Sender(broker, self, self._transactions, self._options, self._log)
+        # Where the rows of the next send_arrow() are encoded; of several threads each finds one, or makes its own.
+        self._spares: deque[EncodedBatches] = deque(maxlen=1)
         self._refusal: OncelogError | None = None
         self._is_initialized_by_block = False
         self._set_gate()
@@ -292,18 +297,20 @@ class Producer(Accumulator):
                     self._send_rows(queue, piece, limit, batches)
         return ArrowDelivery(batches)
 
-    def _partitions_of(self, intake: TopicIntake, rows: RecordBatch) -> NDArray[np.int32]:
-        """Where each row goes: where it says, else by its key, else to one partition for all."""
+    def _partitions_of(self, intake: TopicIntake, rows: RecordBatch) -> NDArray[np.int32] | int:
+        """Where each row goes: where it says, else by its key, else to one partition for all, which is one number."""
         from . import arrow
 
         count = len(intake.partitions)
         sticky = self._partitioner.next_sticky(intake, intake.sticky)
         intake.stick_to(sticky)
+        asked = arrow.partition_column(rows)
         if count == 1 or self._partitioner.ignores_keys:
+            if asked is None:
+                return sticky
             found = np.full(rows.num_rows, sticky, np.int32)
         else:
             found = key_partitions(rows, count, sticky)
-        asked = arrow.partition_column(rows)
         if asked is not None:
             wrong = asked[(asked >= count) | (asked < -1)]
             if wrong.size:
@@ -314,14 +321,22 @@ class Producer(Accumulator):
     def _send_rows(
         self, queue: PartitionQueue, rows: RecordBatch, limit: int, sent: list[Batch]
     ) -> None:
+        try:
+            spare: EncodedBatches | None = self._spares.pop()
+        except IndexError:
+            spare = None
         encoder = Encoder(
             attributes=self._sender.attributes,
             compress=self._sender.compress,
             timestamp_ms=self._broker.now_ms(),
             batch_bytes=limit,
+            reuse=None if spare is None or spare.is_shared else spare,
         )
         encoder.add_arrow(rows)
-        self._send_batches(queue, encoder.finish(), sent)
+        encoded = encoder.finish()
+        self._send_batches(queue, encoded, sent)
+        if len(encoded) <= SPARE_BYTES_MAX:
+            self._spares.append(encoded)
 
     def send_encoded(self, topic: str, partition: int, batches: Buffer) -> ArrowDelivery:
         """Sends record batches that were encoded elsewhere, in a writable buffer that is left to the producer.
@@ -341,18 +356,15 @@ class Producer(Accumulator):
         return ArrowDelivery(sent)
 
     def _send_batches(self, queue: PartitionQueue, encoded: Buffer, sent: list[Batch]) -> None:
-        view = memoryview(encoded)
-        places = scan(encoded, check_crc=False)
-        now_ms = int(self._sender.monotonic_s() * 1000)
-        for row in places[["position", "size", "record_count"]].tolist():
-            position, size, record_count = row
-            if size > min(self._request_bytes, self._buffer_bytes):
+        size_max = min(self._request_bytes, self._buffer_bytes)
+        for batch in Batch.encoded(queue, encoded, int(self._sender.monotonic_s() * 1000)):
+            size = len(batch)
+            if size > size_max:
                 self._refuse_size(size)
             self._sender.reserve(size)
             if self.gate is not None:
                 self.give_bytes(size)
                 self._keep_out()
-            batch = Batch.encoded(queue, view[position : position + size], record_count, now_ms)
             self.add_batch(batch)
             sent.append(batch)
         self._sender.dispatch(queue)
@@ -383,6 +395,7 @@ class Producer(Accumulator):
             dropped = ClosedError(f"{self.client_id}: closed before the record was sent")
             self._sender.drop(dropped, self.partitions())
             self._sender.stop()
+            self._spares.clear()
             _LIVE.discard(self)
             self._log.info("closed")
 

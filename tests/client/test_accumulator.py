@@ -158,7 +158,8 @@ def test_an_encoded_batch_waits_behind_what_was_sent_before() -> None:
     collector = Collector()
     collector.send("t", b"first")
     encoded = encode([b"second", b"third"], timestamp_ms=NOW)
-    collector.add_batch(Batch.encoded(collector.queues[0], encoded, 2, 0))
+    (batch,) = Batch.encoded(collector.queues[0], encoded, 0)
+    collector.add_batch(batch)
     collector.send("t", b"fourth")
     found = []
     for sequence, batch in enumerate(collector.closed()):
