@@ -385,7 +385,7 @@ cdef class Delivery:
 
     cdef int _wait(self, timeout_ms) except -1:
         cdef Batch batch = self._batch
-        if not batch.is_done and not _is_sent_directly(batch):
+        if not batch.is_done and not _is_sent_directly(batch, True):
             batch.target.owner.wait_for(batch, timeout_ms)
         return 0
 
@@ -713,7 +713,7 @@ cdef class Accumulator:
         self.record_bytes += size - RECORD_BYTES_OVERHEAD
         if on_delivery is not None:
             delivery.add_callback(on_delivery)
-        if self._is_eager and not _is_sent_directly(batch):
+        if self._is_eager and not _is_sent_directly(batch, False):
             self._send_now(target)
         return delivery
 
@@ -951,8 +951,9 @@ cdef class DirectSender:
     cdef public object _callbacks      # batches whose callbacks are due
     cdef public int _waiters
 
-    cdef bint _is_sent(self, Batch batch) except -1:
-        """Sends an open batch; False where more is to be done, by the way that batches take otherwise."""
+    cdef bint _is_sent(self, Batch batch, bint is_awaited) except -1:
+        """Sends an open batch; False where more is to be done, by the way that batches take otherwise. Where it
+        ``is_awaited``, this thread also waits for the device."""
         cdef PartitionIntake queue = batch.target
         if not self._is_direct or queue.open_batch is not batch or queue.waiting or queue.in_flight:
             return False
@@ -968,12 +969,39 @@ cdef class DirectSender:
             self._leave(queue)
             raise
         queue._release()
+        if is_awaited and not batch.is_done:
+            self._settle_alone(queue, batch)
         # Who came while the lock was held has left its batch to us.
         if not batch.is_done or queue.waiting:
             return False
         if self._callbacks:
             self._run_callbacks()
         return True
+
+    cdef int _settle_alone(self, PartitionIntake queue, Batch batch) except -1:
+        """Waits for the device on behalf of a batch that is alone in flight, and acknowledges it. What is more than
+        that, an error of the device above all, is left to who settles otherwise, and asks again."""
+        cdef object settling = (<object>queue).settling
+        if len(queue.in_flight) != 1 or queue.in_flight[0][0] is not batch or not settling.acquire(False):
+            return 0
+        try:
+            # Looked at again: who held the lock may have answered it.
+            if len(queue.in_flight) == 1 and queue.in_flight[0][0] is batch:
+                base_offset, _, log_append_time_ms, _, pending = queue.in_flight[0][1]
+                pending.wait()
+                # In this order: interrupted in between, it is found here again, and answered once.
+                if (self._intake._complete(batch, base_offset, log_append_time_ms, None)
+                        and (self._waiters or batch._callbacks is not None)):
+                    self._announce(batch)
+                queue.in_flight.popleft()
+        except Exception:
+            pass
+        except BaseException:
+            settling.release()
+            self._leave(queue)
+            raise
+        settling.release()
+        return 0
 
     cdef int _send(self, PartitionIntake queue, Batch batch, identity) except -1:
         try:
@@ -995,9 +1023,9 @@ cdef class DirectSender:
         return 0
 
 
-cdef inline bint _is_sent_directly(Batch batch) except -1:
+cdef inline bint _is_sent_directly(Batch batch, bint is_awaited) except -1:
     owner = batch.target.owner
-    return isinstance(owner, DirectSender) and (<DirectSender>owner)._is_sent(batch)
+    return isinstance(owner, DirectSender) and (<DirectSender>owner)._is_sent(batch, is_awaited)
 
 
 @cython.final

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from oncelog.base.errors import KafkaStorageError, NotEnoughReplicasError, RecordTooLargeError
+from oncelog.broker.waiting import PendingSync
 from oncelog.client.producer import Producer
 from oncelog.client.sender import Sender
 from oncelog.segment.names import TopicPartition
@@ -76,13 +77,47 @@ def test_both_ways_leave_the_same(
                 for number in range(5)
             ]
             monkeypatch.setattr(Sender, "_drain", drain)
-            assert bool(drained) == (not is_direct or durability == "fsync")
+            leaves_it = durability == "fsync" and not linger_ms  # nobody waits for the device yet
+            assert bool(drained) == (not is_direct or leaves_it)
             figures = producer.metrics()
             producer.close()
             places = [(one.offset, one.serialized_value_size) for one in found]
             seen.append((places, heard.offsets, heard.errors, figures, rows_of(broker)))
     assert seen[0] == seen[1]
     assert [offset for offset, _ in seen[0][0]] == [1, 2, 3, 4, 5]
+
+
+def test_a_sync_that_fails_or_is_interrupted_on_the_short_way_is_answered_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(tmp_path, topics={"orders": 1}, durability="fsync") as real:
+        heard = Heard()
+        with producer_of(PlannedBroker(real)) as producer:
+            producer.send("orders", b"u").result()
+            wait, plans = PendingSync.wait, [KeyboardInterrupt()]
+
+            def planned(pending: PendingSync) -> None:
+                if plans:
+                    raise plans.pop()
+                wait(pending)
+
+            monkeypatch.setattr(PendingSync, "wait", planned)
+            delivery = producer.send("orders", b"v", on_delivery=heard)
+            with pytest.raises(KeyboardInterrupt):
+                delivery.result()
+            assert delivery.result(10_000).offset == 2
+            monkeypatch.setattr(PendingSync, "wait", _fails)
+            with pytest.raises(KafkaStorageError, match="gone"):
+                producer.send("orders", b"w", on_delivery=heard).result(10_000)
+            monkeypatch.undo()
+            assert producer.metrics()["record-error-total"] == 1
+            assert producer.send("orders", b"x", on_delivery=heard).result(10_000).offset == 4
+    assert heard.offsets == [2, 4]
+    assert [type(error) for error in heard.errors] == [type(None), KafkaStorageError, type(None)]
+
+
+def _fails(pending: PendingSync) -> None:
+    raise KafkaStorageError(f"gone: {pending}")
 
 
 def test_what_is_refused_on_the_short_way_is_sent_again(broker: PlannedBroker) -> None:
