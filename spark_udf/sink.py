@@ -28,6 +28,7 @@ from oncelog import errors, staging
 from .checkpoint import local_path, query_id
 from .options import Option, duration_ms, one_of, read_options, text, whole
 from .sink_columns import check_columns
+from .workers import spare_what_is_loaded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -165,6 +166,7 @@ def _stage(
         for some in rows:
             writer.add(some.select(columns))
         file = writer.finish()
+    spare_what_is_loaded()
     return Staged(file, run, query)
 
 

@@ -16,6 +16,7 @@ from oncelog import errors
 from .bad_records import note_bad_records
 from .columns import Columns
 from .offsets import lost, name_of
+from .workers import spare_what_is_loaded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from .source_options import Key, SourceOptions
 
 logger = logging.getLogger("oncelog.spark")
-# What one Arrow batch on its way to Spark holds: enough to forget what each costs, and little enough for the memory
-# of a task to be small and for its pages to be used again.
+# What one Arrow batch on its way to Spark holds: enough to forget what each costs, which is about a millisecond in
+# Python, and little enough for the memory of a task to be small and for its pages to be used again (csrc/decode.c).
 BATCH_BYTES: Final = 4 << 20
 
 
@@ -89,6 +90,7 @@ class _Task:
             yield from self._batches()
         finally:  # also where Spark has seen enough, or the rest cannot be read
             self._report()
+            spare_what_is_loaded()
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         while self._start < self._split.end:
