@@ -130,7 +130,8 @@ TABLE: Final[Mapping[str, Option]] = {
     "maxTriggerDelay": Option(duration_ms, 15 * 60_000),
     "minPartitions": Option(positive, 1),
     "maxRecordsPerPartition": Option(positive),
-    "maxPartitionBytes": Option(size_bytes, 128 << 20),
+    # A task costs Spark about 40 ms before its first row: a thirtieth of what it takes to read so much.
+    "maxPartitionBytes": Option(size_bytes, 256 << 20),
     "includeHeaders": Option(boolean, False),
     "includeProducer": Option(boolean, False),
     "mode": Option(one_of("failfast", "permissive"), "failfast"),
