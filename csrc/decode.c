@@ -26,7 +26,7 @@ static bool grow(void *pointer, int64_t count, size_t width) {
 
 /* Columns that nobody uses any more wait here for the next decode, contiguous ones and views apart: memory that the
  * allocator has given back costs more to get again, page by page, than to fill. */
-enum { SPARES = 2, SPARE_BYTES_MAX = 16 << 20 };
+enum { SPARES = 2, SPARE_BYTES_MAX = 8 << 20 };
 static _Atomic(ol_columns *) spares[2][SPARES];
 
 static ol_columns *spare(bool views) {

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("oncelog.spark")
 # What one Arrow batch on its way to Spark holds: enough to forget what each costs, which is about a millisecond in
 # Python, and little enough for the memory of a task to be small and for its pages to be used again (csrc/decode.c).
-BATCH_BYTES: Final = 4 << 20
+BATCH_BYTES: Final = 2 << 20
 
 
 @dataclass

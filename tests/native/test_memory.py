@@ -370,11 +370,11 @@ def test_columns_of_no_records_are_arrow_arrays_too() -> None:
 
 
 def test_columns_of_a_large_chunk_are_used_again() -> None:
-    """Goal: whoever reads 4 MiB at a time, as Spark's tasks do, gets its pages from the kernel once.
+    """Goal: whoever reads 2 MiB at a time, as Spark's tasks do, gets its pages from the kernel once.
     Method: 50 MB, each chunk dropped before the next; those after the first two touch hardly a page that is new."""
     log = bytes(batch.encode([b"v" * 100] * 400_000, keys=[b"k" * 16] * 400_000))
     faults = []
-    for columns in batch.decode(log, batch.scan(log), bytes_max=4 << 20):
+    for columns in batch.decode(log, batch.scan(log), bytes_max=2 << 20):
         del columns
         faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
     assert len(faults) > 10
