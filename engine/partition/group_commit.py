@@ -98,15 +98,14 @@ class GroupCommit:
         with self._lock:
             if self._syncer or self.end >= offset:
                 return False
-            self._cuts_before = self._cuts
-            self._syncer = threading.get_ident()
+            self._take()
             return True
 
     def finish(self, end: int) -> None:
         """Ends this thread's turn: what was there when it began is on the device up to an offset."""
         with self._lock:
-            if self._cuts_before == self._cuts and self.end < end:
-                self.end = end
+            if self._cuts_before == self._cuts:
+                self.end = max(self.end, end)
             self._pass_on()
 
     def give_up(self) -> None:
@@ -115,13 +114,16 @@ class GroupCommit:
             with self._lock:
                 self._pass_on()
 
+    def _take(self) -> None:
+        self._cuts_before = self._cuts
+        self._syncer = threading.get_ident()
+
     def _is_next(self, offset: int) -> bool:
         """Waits until the offset is covered, or it is this thread's turn to sync."""
         with self._lock:
             while self.end < offset:
                 if not self._syncer:
-                    self._cuts_before = self._cuts
-                    self._syncer = threading.get_ident()
+                    self._take()
                     return True
                 self._waiting += 1
                 try:
