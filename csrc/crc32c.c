@@ -57,7 +57,8 @@ static uint32_t power_of_x(uint64_t bits) {
 
 static uint32_t slices[8][256];
 
-static uint32_t crc_portable(uint32_t crc, const uint8_t *data, size_t size) {
+static uint32_t crc_portable(uint32_t start, const uint8_t *data, size_t size) {
+    uint32_t crc = ~start;
     for (; size >= 8; size -= 8, data += 8) {
         uint32_t low, high;
         memcpy(&low, data, 4);
@@ -72,7 +73,7 @@ static uint32_t crc_portable(uint32_t crc, const uint8_t *data, size_t size) {
               slices[1][high >> 16 & 0xff] ^ slices[0][high >> 24];
     }
     while (size--) crc = (crc >> 8) ^ slices[0][(crc ^ *data++) & 0xff];
-    return crc;
+    return ~crc;
 }
 
 /* ---------------------------------------------------------------- three streams of an instruction */
@@ -129,12 +130,8 @@ TARGET_STREAMS static inline uint64_t three_streams(uint64_t a, const uint8_t *d
     return CRC64(0, product(a, past_two) ^ product(b, past_one)) ^ c;
 }
 
-TARGET_STREAMS static uint32_t crc_streams(uint32_t start, const uint8_t *data, size_t size) {
-    uint64_t crc = start;
-    for (; size >= 3 * LONG; size -= 3 * LONG, data += 3 * LONG)
-        crc = three_streams(crc, data, LONG, past_long, past_two_long);
-    for (; size >= 3 * SHORT; size -= 3 * SHORT, data += 3 * SHORT)
-        crc = three_streams(crc, data, SHORT, past_short, past_two_short);
+/* Less than three streams are worth. */
+TARGET_STREAMS static inline uint64_t one_stream(uint64_t crc, const uint8_t *data, size_t size) {
     for (; size >= 32; size -= 32, data += 32) {
         crc = CRC64(crc, load_word(data));
         crc = CRC64(crc, load_word(data + 8));
@@ -151,7 +148,16 @@ TARGET_STREAMS static uint32_t crc_streams(uint32_t start, const uint8_t *data, 
         data += 2;
     }
     if (size & 1) crc = CRC8(crc, *data);
-    return (uint32_t)crc;
+    return crc;
+}
+
+TARGET_STREAMS static uint32_t crc_streams(uint32_t start, const uint8_t *data, size_t size) {
+    uint64_t crc = ~start;
+    for (; size >= 3 * LONG; size -= 3 * LONG, data += 3 * LONG)
+        crc = three_streams(crc, data, LONG, past_long, past_two_long);
+    for (; size >= 3 * SHORT; size -= 3 * SHORT, data += 3 * SHORT)
+        crc = three_streams(crc, data, SHORT, past_short, past_two_short);
+    return ~(uint32_t)one_stream(crc, data, size);
 }
 #endif
 
@@ -175,10 +181,10 @@ TARGET_FOLD static inline __m512i fold(__m512i lanes, __m512i by, __m512i onto) 
 }
 TARGET_FOLD static inline __m512i load_lanes(const uint8_t *at) { return _mm512_loadu_si512(at); }
 
-TARGET_FOLD static uint32_t crc_fold(uint32_t crc, const uint8_t *data, size_t size) {
-    if (size < 256) return crc_streams(crc, data, size);
+TARGET_FOLD static uint32_t crc_fold(uint32_t start, const uint8_t *data, size_t size) {
+    if (size < 256) return ~(uint32_t)one_stream(~start, data, size);
     __m512i a =
-        _mm512_xor_si512(load_lanes(data), _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)crc)));
+        _mm512_xor_si512(load_lanes(data), _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)~start)));
     __m512i b = load_lanes(data + 64), c = load_lanes(data + 128), d = load_lanes(data + 192);
     __m512i by = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)fold_256));
     data += 256;
@@ -196,14 +202,15 @@ TARGET_FOLD static uint32_t crc_fold(uint32_t crc, const uint8_t *data, size_t s
     __m128i rest = _mm_xor_si128(
         _mm_xor_si128(_mm512_extracti32x4_epi32(moved, 0), _mm512_extracti32x4_epi32(moved, 1)),
         _mm_xor_si128(_mm512_extracti32x4_epi32(moved, 2), _mm512_extracti32x4_epi32(a, 3)));
-    crc = (uint32_t)CRC64(CRC64(0, (uint64_t)_mm_cvtsi128_si64(rest)),
-                          (uint64_t)_mm_extract_epi64(rest, 1));
-    return crc_streams(crc, data, size);
+    uint64_t crc =
+        CRC64(CRC64(0, (uint64_t)_mm_cvtsi128_si64(rest)), (uint64_t)_mm_extract_epi64(rest, 1));
+    return ~(uint32_t)one_stream(crc, data, size);
 }
 #endif
 
 /* ---------------------------------------------------------------- choice */
 
+/* Each inverts the CRC before and after, so that whoever chooses jumps to it and does not have to come back. */
 typedef uint32_t kernel_function(uint32_t crc, const uint8_t *data, size_t size);
 typedef struct kernel {
     const char *name;
@@ -266,7 +273,7 @@ static uint32_t first_call(uint32_t crc, const uint8_t *data, size_t size) {
     return kernels[0].run(crc, data, size);
 }
 
-uint32_t ol_crc32c(uint32_t crc, const void *data, size_t size) { return ~best(~crc, data, size); }
+uint32_t ol_crc32c(uint32_t crc, const void *data, size_t size) { return best(crc, data, size); }
 
 const char *ol_crc32c_kernel(int index) {
     pthread_once(&once, prepare);
@@ -277,7 +284,7 @@ bool ol_crc32c_with(const char *name, uint32_t crc, const void *data, size_t siz
     pthread_once(&once, prepare);
     for (int index = 0; index < kernel_count; index++)
         if (strcmp(kernels[index].name, name) == 0) {
-            *out = ~kernels[index].run(~crc, data, size);
+            *out = kernels[index].run(crc, data, size);
             return true;
         }
     return false;

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -40,7 +39,6 @@ PARTITION_METADATA: Final = "partition.metadata"
 META_PROPERTIES: Final = "meta.properties"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 VERSION: Final = "0"
-_NUMBER = re.compile(r"-?[0-9]{1,19}")
 
 
 class EpochEntry(NamedTuple):
@@ -52,7 +50,9 @@ class EpochEntry(NamedTuple):
 
 def _is_number(text: str, least: int = 0) -> bool:
     """Whether a text is an int64 of at least this."""
-    return bool(_NUMBER.fullmatch(text)) and least <= int(text) <= OFFSET_MAX
+    digits = text.removeprefix("-")
+    is_plain = digits.isascii() and digits.isdigit() and len(digits) <= 19
+    return is_plain and least <= int(text) <= OFFSET_MAX
 
 
 def _rows(path: str) -> list[list[str]]:

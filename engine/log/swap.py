@@ -138,6 +138,9 @@ class _Found(NamedTuple):
     cleaned: list[str]
 
 
+_NOTHING: Final = _Found({}, [], [])
+
+
 def _find(names: Iterable[str]) -> _Found:
     swaps: dict[int, set[str]] = {}
     cleaned: dict[str, int] = {}
@@ -150,6 +153,8 @@ def _find(names: Iterable[str]) -> _Found:
                 swaps.setdefault(parsed[0], set()).add(parsed[1])
             elif parsed:
                 cleaned[name] = parsed[0]
+    if not swaps and not cleaned:  # as nearly always
+        return _NOTHING
     lowest = min(cleaned.values(), default=2**63)
     invalid = [
         file_name(base, suffix) + SWAP

@@ -122,6 +122,7 @@ class DataDirectory:
     def _load(self) -> None:
         # Where the writer of what a reader looks at here publishes: for a partition's directory, in the one above.
         self._home = str(Path(self.path).resolve().parent) if self._is_partition else self.path
+        self._listing = self._date()  # first: what changes from here on is seen as a change
         self._seen = self._look()
         self._live = find_published(self._home) if self._disk is None else None
         self.is_clean = read_clean_shutdown(self._file(CLEAN_SHUTDOWN)) is not None
@@ -149,7 +150,6 @@ class DataDirectory:
             return {}
 
     def _find(self) -> dict[TopicPartition, str]:
-        self._listing = (modified_ms(self.path), self._now_ms())
         if self._is_partition:
             self.is_clean = False  # a partition's directory on its own: no checkpoint speaks for it
             return {parse_directory(Path(self.path).resolve().name): self.path}
@@ -178,12 +178,22 @@ class DataDirectory:
         with self._lock:
             if self._disk is not None or self._is_closed:
                 return
-            is_live = self._live is not None and self._live.is_live
-            if not is_live and (self._live is not None or self._look() != self._seen):
+            is_current = self._is_listing_current()
+            if self._live is not None:
+                has_changed = not self._live.is_live
+            else:  # who comes or goes changes names in its directory, which is the listed one, or above it
+                is_above = self._home != self.path
+                has_changed = (is_above or not is_current) and self._look() != self._seen
+            if has_changed:
                 self._open.clear()
                 self._load()
-            elif not self._is_listing_current():
+            elif not is_current:
+                self._listing = self._date()
                 self._directories = self._find()
+
+    def _date(self) -> tuple[int, int]:
+        """When the directory was last changed, and when that was asked."""
+        return modified_ms(self.path), self._now_ms()
 
     def _is_listing_current(self) -> bool:
         """Whether the listing must still be right. One that was made in the same moment as the last change of the

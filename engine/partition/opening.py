@@ -35,7 +35,6 @@ class OpenedPartition(PartitionReader):
     options: PartitionOptions
     lock: threading.RLock
     damage: list[OncelogError]
-    epochs: LeaderEpochs
     producers: ProducerState
     recovery_point: int
     _opened_ms: int
@@ -52,7 +51,6 @@ class OpenedPartition(PartitionReader):
         self, now_ms: int, recovery_point: int | None, log_start_offset: int, *, is_clean: bool
     ) -> None:
         self.log = Log(self.directory, self.options.log, self._disk)
-        self.epochs = LeaderEpochs(self.directory, self._disk)
         self.producers = ProducerState(self.log)
         self.aborted = AbortedTransactions(self.log, self.lock)
         self.log_start_offset = max(log_start_offset, self.log.start_offset)
@@ -65,9 +63,21 @@ class OpenedPartition(PartitionReader):
             self._recover(now_ms)
         elif self.log.start_offset < self.log_start_offset > self.log.end_offset:
             self._start_over(now_ms)
-        if self.epochs.is_damaged or (not self.epochs.entries and self._has_epochs()):
-            self.epochs.rebuild(rows for segment in self.log.segments for rows in segment.rows())
-        self._fit_epochs(is_clean=is_clean)
+        if self._disk is not None:
+            self.epochs  # noqa: B018 (a writer mends their file now)
+
+    @functools.cached_property
+    def epochs(self) -> LeaderEpochs:
+        """The leader epochs, read when they are first needed: of most partitions that are opened to be read, never."""
+        with self.lock:
+            if not self._has_read_epochs:
+                self.epochs = LeaderEpochs(self.directory, self._disk)
+                self._mend_epochs(is_clean=True)
+            return self.epochs
+
+    @property
+    def _has_read_epochs(self) -> bool:
+        return "epochs" in self.__dict__
 
     def _is_rotten(self) -> bool:
         """Whether the log's end cannot be proven, although it was stopped cleanly: then it is recovered as well."""
@@ -121,6 +131,8 @@ class OpenedPartition(PartitionReader):
 
         Later segments go before the damaged one is cut, so that a crash in between cannot leave a hole.
         """
+        if not self._has_read_epochs:
+            self.epochs = LeaderEpochs(self.directory, self._disk)  # mended below, with the log
         suspects = self.log.from_offset(self.recovery_point)
         start = suspects[0].base_offset
         self._load_state(start)
@@ -148,6 +160,7 @@ class OpenedPartition(PartitionReader):
             self._start_over(now_ms)
         elif self._disk is not None:
             self.producers.take_snapshot()
+        self._mend_epochs(is_clean=False)
         if self._disk is not None and self.options.is_synced_on_roll:
             self._sync()  # nothing that is shown may be lost
 
@@ -155,8 +168,11 @@ class OpenedPartition(PartitionReader):
         self.epochs.note(rows)
         return self.producers.replay(rows)
 
-    def _fit_epochs(self, *, is_clean: bool) -> None:
-        """Leader epochs lie between the log's start and its end, whatever the file says."""
+    def _mend_epochs(self, *, is_clean: bool) -> None:
+        """Leader epochs are there if batches have any, and lie between the log's start and its end, whatever the file
+        says."""
+        if self.epochs.is_damaged or (not self.epochs.entries and self._has_epochs()):
+            self.epochs.rebuild(rows for segment in self.log.segments for rows in segment.rows())
         entries = self.epochs.entries
         if not entries:
             return

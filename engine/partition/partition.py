@@ -15,6 +15,7 @@ partition offline until it is opened again, since nobody can tell what the kerne
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import threading
 from typing import TYPE_CHECKING, NamedTuple
@@ -116,9 +117,10 @@ class Partition(OpenedPartition):
         self._state_loaded = False
         self._stable = 0  # published after each write, once the state is loaded
         self._marked_end = 0  # markers right behind what is on the device reach up to here
-        self._commits = GroupCommit(self._sync_logs)
         # Called under the lock after every change of the high watermark or the last stable offset.
         self.watchers: tuple[Callable[[], None], ...] = ()
+        if disk is not None:
+            self._commits = GroupCommit(self._sync_logs)
         self._slot: Slot | None = None  # where readers in other processes look
         self._take_slot = take_slot  # once the state is loaded
         try:
@@ -129,6 +131,11 @@ class Partition(OpenedPartition):
             raise KafkaStorageError(f"{directory}: {error}") from error
 
     # ------------------------------------------------------------ state
+
+    @functools.cached_property
+    def _commits(self) -> GroupCommit:
+        """How far the log is on the device, for a mere reader, who is seldom asked."""
+        return GroupCommit(self._sync_logs)
 
     def _take_state(self) -> None:
         """The state is complete: from here on the last stable offset is published with every write."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Final, NamedTuple
 
@@ -71,12 +72,16 @@ def parse_directory(name: str) -> TopicPartition:
     return TopicPartition(topic, int(number))
 
 
+@functools.lru_cache(maxsize=1024)  # a directory has many partitions of a topic
+def _is_legal(topic: str) -> bool:
+    return (
+        0 < len(topic) <= TOPIC_LENGTH_MAX
+        and topic not in (".", "..")
+        and _LEGAL.fullmatch(topic) is not None
+    )
+
+
 def check_topic(topic: str) -> None:
     """Raises for a topic name that Kafka does not allow."""
-    if (
-        not topic
-        or topic in (".", "..")
-        or len(topic) > TOPIC_LENGTH_MAX
-        or not _LEGAL.fullmatch(topic)
-    ):
+    if not _is_legal(topic):
         raise InvalidTopicError(f"{topic!r} is not a legal topic name")

@@ -91,9 +91,10 @@ class Segment:
         self.size = size
         self.options = options
         self.disk = disk  # None: this process may change nothing
-        self.offset_index = OffsetIndex(self.path(OFFSET_INDEX), base_offset)
-        self.time_index = TimeIndex(self.path(TIME_INDEX), base_offset)
-        self.txn_index = TxnIndexFile(self.path(TXN_INDEX), base_offset)
+        stem = f"{directory}/{file_name(base_offset, '')}"
+        self.offset_index = OffsetIndex(f"{stem}{OFFSET_INDEX}{suffix}", base_offset)
+        self.time_index = TimeIndex(f"{stem}{TIME_INDEX}{suffix}", base_offset)
+        self.txn_index = TxnIndexFile(f"{stem}{TXN_INDEX}{suffix}", base_offset)
         self.state: IndexState | None = None  # of a segment that is written
         self._indexed = False
         self._descriptor = -1
