@@ -13,6 +13,7 @@ MODULES = (
     "crew",
     "offset_records",
     "offsets",
+    "process",
     "published",
     "records",
     "segment",

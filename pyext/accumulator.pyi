@@ -155,7 +155,6 @@ class Accumulator:
     def _configure(
         self,
         now_ms: Callable[[], int],
-        now_ns: Callable[[], int] | None,
         *,
         record_bytes_max: int,
         buffer_bytes: int,

@@ -39,7 +39,6 @@ cdef enum:
     # What a record may cost beside its key, value and headers: batch header, five varints, one varlong, attributes.
     RECORD_BYTES_OVERHEAD = OL_HEADER_BYTES + 5 * 5 + 10 + 1
     HEADER_BYTES_OVERHEAD = 2 * 5
-    NS_PER_MS = 1000000
     SECONDS_MAX = 1000000  # a sleep that is longer has no end
 
 
@@ -584,7 +583,6 @@ cdef class Accumulator:
     """
     cdef dict _topics
     cdef object _now_ms
-    cdef object _now_ns
     cdef object _monotonic_s
     cdef dict _partition_counts        # of the broker's topics; None: nobody knows
     cdef int64_t _record_bytes_max
@@ -608,12 +606,10 @@ cdef class Accumulator:
         self.opened = deque()
         self.incomplete = {}
 
-    def _configure(self, now_ms, now_ns, *, int64_t record_bytes_max, int64_t buffer_bytes, bint is_eager,
+    def _configure(self, now_ms, *, int64_t record_bytes_max, int64_t buffer_bytes, bint is_eager,
                    bint ignores_keys, bint rotates, monotonic_s=None, dict partition_counts=None):
-        """``now_ns``, if there is one, is the clock of ``now_ms`` without a Python frame. ``partition_counts`` are
-        the broker's own, by topic."""
+        """``partition_counts`` are the broker's own, by topic."""
         self._now_ms = now_ms
-        self._now_ns = now_ns
         self._monotonic_s = monotonic_s
         self._partition_counts = partition_counts
         self._record_bytes_max = record_bytes_max
@@ -647,7 +643,7 @@ cdef class Accumulator:
         cdef int32_t number = -1
         cdef int64_t when, size, done = 0
         if timestamp is None:
-            when = <int64_t>self._now_ms() if self._now_ns is None else <int64_t>self._now_ns() // NS_PER_MS
+            when = self._now_ms()
         else:
             when = timestamp
             if when < 0:

@@ -1,10 +1,14 @@
 from collections.abc import Callable
-from typing import Self, final
+from threading import RLock
+from typing import Any, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
+from oncelog._native.published import Slot
+from oncelog._native.sequence import ProducerTable
+from oncelog.base.disk import Disk
 from oncelog.base.rows import HEADER_DTYPE as HEADER_DTYPE
 
 def find_offset(entries: Buffer, count: int, relative_offset: int) -> int: ...
@@ -111,3 +115,47 @@ def check_records(
     file: str = "",
 ) -> list[tuple[int, list[int]]]: ...
 def stamp(buffer: Buffer, batches: Batches, next_offset: int, leader_epoch: int) -> None: ...
+
+class SegmentTail:
+    size: int
+    disk: Disk | None
+    state: IndexState | None
+    _descriptor: int
+    _torn_end: int
+    _is_synced: bool
+
+class LogTail:
+    segments: tuple[Any, ...]
+    known_end: int | None
+
+class ProducersTail:
+    table: ProducerTable
+    next_offset: int
+
+class PartitionTail:
+    log: Any
+    producers: Any
+    lock: RLock
+    recovery_point: int
+    watchers: tuple[Callable[[], None], ...]
+    _flush_messages: int
+    _client_rules: Rules | None
+    _forks: Callable[[], int]
+    _writable_in: int
+    _state_loaded: bool
+    _is_durable: bool
+    _stable: int
+    _marked_end: int
+    _slot: Slot | None
+    def append_small(
+        self, data: Buffer, leader_epoch: int, now_ms: int
+    ) -> tuple[int, int] | None: ...
+    def _append_one(
+        self,
+        data: Buffer,
+        batch: Batches,
+        leader_epoch: int,
+        is_client: bool,
+        bumps_epoch: bool,
+    ) -> int: ...
+    def _publish(self, batches: Batches, stable: int) -> None: ...

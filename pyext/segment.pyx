@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """What a segment does with bytes: index search and growth, validation and stamping of appends.
 Room    wraps csrc/index.c and the append side of csrc/{header,decode}.c: mappings come in as buffers; of files it knows
-        the descriptor that one small append goes to, on the real disk alone.
+        the descriptor that one append goes to, on the real disk alone. The tails hold what an append changes.
 Borrow  buffers are pinned for the call.
 GIL     released over batches of NOGIL_BYTES or more; less, and a search, is shorter than the switch.
 Fails   with oncelog.base.errors types that name position, offset and record.
@@ -27,6 +27,7 @@ from oncelog_c cimport (
 )
 
 from oncelog.base.disk import Disk
+from oncelog.base.errors import KafkaStorageError
 from oncelog.base.rows import HEADER_DTYPE
 
 cdef extern from "Python.h":
@@ -183,8 +184,8 @@ cdef class IndexState:
                 and <int64_t>(<uint64_t>batches._next_offset() + <uint64_t>moved) - 1 <= self._last_offset_max
                 and batches._max_timestamp() <= self._timestamp_max)
 
-    def append_one(self, data, Batches batch not None, producers, int64_t next_offset, int32_t leader_epoch,
-                   bint is_client, bint bumps_epoch, write, descriptor, int64_t size):
+    cpdef int64_t append_one(self, data, Batches batch, producers, int64_t next_offset, int32_t leader_epoch,
+                             bint is_client, bint bumps_epoch, write, int descriptor, int64_t size) except? -1:
         """Judges a batch, stamps it, has it written behind ``size`` bytes of the file and takes it into
         account, in one call; returns the last stable offset. -1, and nothing is changed, for all that is more than
         that: several batches, a marker that aborts, one that is refused or a repetition, no permission, an index entry that is
@@ -222,7 +223,6 @@ cdef class IndexState:
 
 
 cdef object PLAIN_WRITE = Disk.write
-
 
 
 cdef bint _is_written(write, int descriptor, data, int64_t position) except -1:
@@ -432,12 +432,15 @@ cdef class Rules:
 
     def check(self, buffer, int64_t now_ms):
         """check_one() of a batch that arrives now."""
+        return self._check(buffer, now_ms, self._size_max)
+
+    cdef Batches _check(self, buffer, int64_t now_ms, int64_t size_max):
         cdef int64_t earliest = -INT64_MAX - 1, latest = INT64_MAX
         if self._before_max_ms < now_ms:
             earliest = now_ms - self._before_max_ms
         if self._after_max_ms < INT64_MAX - now_ms:
             latest = now_ms + self._after_max_ms
-        return _check_one(buffer, self._size_max, self._is_client, self._key_needed, earliest, latest)
+        return _check_one(buffer, min(size_max, self._size_max), self._is_client, self._key_needed, earliest, latest)
 
 
 cdef Batches _check_one(buffer, int64_t size_max, bint is_client, bint key_needed, int64_t timestamp_min,
@@ -565,3 +568,131 @@ cdef int _stamp(buffer, Batches batches, int64_t next_offset, int32_t leader_epo
     finally:
         PyBuffer_Release(&target)
     return 0
+
+
+# What an append changes lies in these, so that one native step sees to all of it; who inherits from them does the rest.
+
+cdef class SegmentTail:
+    """The end of a segment that is written."""
+    cdef public int64_t size
+    cdef public object disk            # None: this process may change nothing
+    cdef public object state           # IndexState; None: it is not written
+    cdef public int _descriptor
+    cdef public int64_t _torn_end      # how far a failed append may have written past the size
+    cdef public bint _is_synced
+
+    cdef int64_t _append(self, data, Batches batch, producers, int64_t next_offset, int32_t leader_epoch,
+                         bint is_client, bint bumps_epoch) except? -1:
+        """IndexState.append_one() to this file. After an error it is as before, and says what may lie behind."""
+        cdef int64_t size = self.size, stable
+        if type(self.state) is not IndexState or self.disk is None or self._torn_end or self._descriptor < 0:
+            return -1
+        try:
+            stable = (<IndexState>self.state).append_one(data, batch, producers, next_offset, leader_epoch, is_client,
+                                                         bumps_epoch, self.disk.write, self._descriptor, size)
+        except BaseException:
+            self._is_synced = False
+            self._torn_end = size + <int64_t>batch._bytes()
+            raise
+        if stable >= 0:
+            self._is_synced = False
+            self.size = size + <int64_t>batch._bytes()
+        return stable
+
+
+cdef class LogTail:
+    """The segments of a log, of which the last one grows, and its end."""
+    cdef public tuple segments
+    cdef public object known_end       # the offset after the last batch; None: the last segment has to be asked
+
+
+cdef class ProducersTail:
+    """The producers of a log up to an offset, which is its end once all of it was replayed."""
+    cdef public object table
+    cdef public int64_t next_offset
+
+
+cdef class PartitionTail:
+    """The end of a partition that is written, and what its readers are told of it. A subclass has ``epochs`` and, where
+    it is synced, ``_commits``; ``_doubt()`` is called where a write was interrupted anywhere, ``_sync()`` where enough was
+    written without one."""
+    cdef public object lock            # of all that follows
+    cdef public LogTail log
+    cdef public ProducersTail producers
+    cdef public int64_t recovery_point
+    cdef public int64_t _flush_messages
+    cdef public object _client_rules   # Rules; None: batches have to be looked at one by one
+    cdef public object _forks          # counts how often this process was forked off
+    cdef public long _writable_in      # at which count one may write; -1: never
+    cdef public bint _state_loaded     # the producers are known up to the log's end
+    cdef public bint _is_durable       # readers see what is on the device
+    cdef public int64_t _stable        # published after each write, once the state is loaded
+    cdef public int64_t _marked_end    # markers right behind what is on the device reach up to here
+    cdef public object _slot           # where readers in other processes look
+    cdef public tuple watchers         # called under the lock after every change of an offset that readers wait for
+
+    def append_small(self, data, int32_t leader_epoch, int64_t now_ms):
+        """Admits a client's batch that is small and no part of a transaction, where nothing stands before it; returns
+        (base offset, last offset). None where nothing was done: append_as_leader() knows what else to do."""
+        cdef Batches batch = None
+        cdef int64_t base_offset
+        if type(self._client_rules) is Rules:
+            # What is larger should not be proven twice, should there be more to do.
+            batch = (<Rules>self._client_rules)._check(data, now_ms, NOGIL_BYTES - 1)
+        if batch is None or batch._one.attributes & OL_ATTR_TRANSACTIONAL:
+            return None
+        base_offset = self._append(data, batch, leader_epoch, True, True)
+        return None if base_offset < 0 else (base_offset, batch._next_offset() - 1)
+
+    def _append_one(self, data, Batches batch not None, int32_t leader_epoch, bint is_client, bint bumps_epoch):
+        """Judges, stamps and writes a batch where that is all there is to do, as nearly always; returns its base offset.
+        -1 where nothing was done: then it takes the same steps one by one."""
+        return self._append(data, batch, leader_epoch, is_client, bumps_epoch)
+
+    cdef int64_t _append(self, data, Batches batch, int32_t leader_epoch, bint is_client, bint bumps_epoch) except? -1:
+        cdef SegmentTail segment
+        cdef int64_t base_offset, stable, end
+        self.lock.acquire()
+        try:
+            if (self._writable_in != <long>self._forks() or not self._state_loaded or self._slot is None or self.log is None
+                    or self.producers is None or not self.log.segments or leader_epoch != (<object>self).epochs.latest):
+                return -1
+            segment = self.log.segments[len(self.log.segments) - 1]
+            base_offset = self.producers.next_offset  # the log's end, as the state is loaded
+            try:
+                stable = segment._append(data, batch, self.producers.table.handle, base_offset, leader_epoch, is_client,
+                                         bumps_epoch)
+                if stable < 0:
+                    return -1
+                end = batch._next_offset()
+                self.producers.next_offset = end
+                self.log.known_end = end
+                self._publish(batch, stable)
+            except OSError as error:  # nothing was counted
+                raise KafkaStorageError(f"{(<object>self).directory}: {error}") from error
+            except BaseException:
+                (<object>self)._doubt()
+                raise
+            if end - self.recovery_point >= self._flush_messages:
+                (<object>self)._sync()
+            return base_offset
+        finally:
+            self.lock.release()
+
+    cpdef _publish(self, Batches batches, int64_t stable):
+        """Batches were written: tells readers in this process and in others how far they may see."""
+        cdef int64_t end, shown
+        self._stable = stable
+        if self._slot is not None:
+            end = batches._next_offset()
+            if self._is_durable:
+                # What a power failure leaves. A marker need not be on the device itself: its coordinator's decision
+                # is, and is carried out again.
+                shown = max(<int64_t>(<object>self)._commits.end, self._marked_end)
+                if batches._rows.base_offset <= shown and batches.are_markers:
+                    self._marked_end = shown = end
+                self._slot.show_durable(shown, stable, end)
+            else:
+                self._slot.show(end, stable)
+        for watcher in self.watchers:
+            watcher()

@@ -14,10 +14,6 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-# The same clock for who asks at every record: no Python frame stands before it.
-now_ns = time.time_ns
-
-
 # Seconds since some moment, for waiting: they pass evenly, whatever happens to the time of day.
 monotonic_s = time.monotonic
 

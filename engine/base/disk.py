@@ -4,7 +4,7 @@ Readers get read-only mappings that never reach past the file's end. Writers use
 that a full disk is an error of the write and never a signal. Everything that changes a file is a method
 of Disk: a simulator replaces the object, and a crash or a full disk becomes a seed.
 
-A child that a process forks shares its descriptors but not its locks. ``forks()`` tells it apart, so that
+A child that a process forks shares its descriptors but not its locks. ``process.forks()`` tells it apart, so that
 whoever opened a directory for writing can refuse to write from the child.
 """
 
@@ -339,18 +339,11 @@ class Disk:
 # Lock files that this process holds, by device and inode.
 _HELD: set[tuple[int, int]] = set()
 _HELD_LOCK = threading.Lock()
-_FORKS = 0
-
-
-def forks() -> int:
-    """How often this process was forked off since the module was loaded: a child counts one more."""
-    return _FORKS
 
 
 def _note_fork() -> None:
     """In a child: it holds none of its parent's locks."""
-    global _FORKS, _HELD_LOCK  # noqa: PLW0603
-    _FORKS += 1
+    global _HELD_LOCK  # noqa: PLW0603
     _HELD_LOCK = threading.Lock()
     _HELD.clear()
 

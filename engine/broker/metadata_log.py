@@ -19,7 +19,8 @@ import json
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
-from ..base.disk import exists, forks, read_at, read_file
+from .._native.process import forks
+from ..base.disk import exists, read_at, read_file
 from ..base.errors import ClosedError, CorruptFileError, KafkaStorageError
 from ..segment.batch import HEADER_BYTES, encode, records, scan_prefix
 

@@ -11,9 +11,9 @@ import collections
 import queue
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+from .._native.process import forks
 from ..base.clock import monotonic_of, when_moved
 from ..base.config import CONSUMER, read_options
-from ..base.disk import forks
 from ..base.errors import (
     ClosedError,
     IllegalStateError,

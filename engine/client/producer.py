@@ -150,7 +150,6 @@ class Producer(Accumulator):
         self._request_bytes: int = self._options["max.request.size"]
         self._configure(
             broker.now_ms,
-            clock.now_ns if broker.now_ms is clock.now_ms else None,
             record_bytes_max=min(self._request_bytes, self._buffer_bytes),
             buffer_bytes=self._buffer_bytes,
             is_eager=self._options["linger.ms"] == 0 or self._options["batch.size"] == 0,

@@ -13,6 +13,7 @@ import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from .._native.segment import LogTail
 from ..base.disk import exists, list_files
 from ..base.errors import OffsetOutOfRangeError, RecordBatchTooLargeError
 from ..segment.names import CLEANED, DELETED, LOG, SNAPSHOT, SWAP, file_name, parse_file
@@ -52,7 +53,7 @@ class LogOptions:
         return zlib.crc32(f"{directory}/{base_offset}".encode()) % limit if limit > 0 else 0
 
 
-class Log:
+class Log(LogTail):
     """Ordered segments of one directory; the last one is active."""
 
     def __init__(self, directory: str, options: LogOptions, disk: Disk | None = None) -> None:
@@ -63,9 +64,6 @@ class Log:
         self.truncations = (
             0  # how often the end was cut: whoever has read the log may have to start over
         )
-        # The offset after the last batch; None: the last segment has to be asked. A partition that appends natively
-        # moves it on by itself.
-        self.known_end: int | None = None
         self._active_since_ms: int | None = None
         self._half_made: Segment | None = None  # by a roll that failed; its files must go
         self._names_synced = True
@@ -211,8 +209,10 @@ class Log:
             segment.resume()
         if aborted is not None:
             self._names_synced = False  # the first one makes the transaction index
-        segment.append(data, batches, aborted)
+        has_entries = segment.append(data, batches, aborted)
         self.known_end = batches.next_offset
+        if has_entries and not segment.is_full:
+            self._allow(segment)
 
     def must_roll(self, batches: Batches, now_ms: int) -> bool:
         """Whether batches belong into a new segment."""
@@ -226,7 +226,7 @@ class Log:
         return False
 
     def _allow(self, segment: Segment) -> None:
-        """Says up to where this segment need not be asked for again, until an index entry is added.
+        """Says up to where this segment need not be asked for again, as long as its indexes have room.
 
         Not while the files of another are to be removed first: an append that is allowed does not look.
         """

@@ -15,7 +15,8 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ..base.disk import exists, file_identity, forks, list_directories, list_files, modified_ms
+from .._native.process import forks
+from ..base.disk import exists, file_identity, list_directories, list_files, modified_ms
 from ..base.errors import (
     ClosedError,
     InconsistentTopicIdError,

@@ -20,8 +20,9 @@ import itertools
 import threading
 from typing import TYPE_CHECKING, NamedTuple
 
-from .._native.segment import Batches, stamp
-from ..base.disk import Disk, forks
+from .._native.process import forks
+from .._native.segment import Batches, PartitionTail, stamp
+from ..base.disk import Disk
 from ..base.errors import (
     ClosedError,
     KafkaStorageError,
@@ -79,7 +80,7 @@ class Appended(NamedTuple):
     is_duplicate: bool
 
 
-class Partition(OpenedPartition):
+class Partition(OpenedPartition, PartitionTail):
     """A partition's log, opened for writing (with a disk) or for reading alone (without).
 
     ``save_recovery_point`` is called before a truncation: what is on disk must not promise more than is there.
@@ -101,27 +102,21 @@ class Partition(OpenedPartition):
     ) -> None:
         self.key = key
         self.directory = directory
-        self.options = options
-        self._flush_messages = options.log.flush_messages
-        self._client_rules, self._coordinator_rules = rules_of(options)
+        self._take_options(options)
         self.lock = threading.RLock()
         self.damage: list[OncelogError] = []  # what recovery found and cut
         self._disk = disk
+        self._forks = forks
         self._born = forks()
         self._opened_ms = now_ms
         self._save_recovery_point = save_recovery_point
         self._offline: BaseException | None = None
         self.is_closed = False
         self._is_deleted = False
-        self._writable_in = -1 if disk is None else self._born  # which forks() may write; -1: none
-        self._state_loaded = False
-        self._stable = 0  # published after each write, once the state is loaded
-        self._marked_end = 0  # markers right behind what is on the device reach up to here
-        # Called under the lock after every change of the high watermark or the last stable offset.
-        self.watchers: tuple[Callable[[], None], ...] = ()
+        self._writable_in = -1 if disk is None else self._born
+        self.watchers = ()
         if disk is not None:
             self._commits = GroupCommit(self._sync_logs)
-        self._slot: Slot | None = None  # where readers in other processes look
         self._take_slot = take_slot  # once the state is loaded
         try:
             self._open(now_ms, recovery_point, log_start_offset, is_clean=is_clean)
@@ -149,24 +144,6 @@ class Partition(OpenedPartition):
             KafkaStorageError
         ):  # of a slot: who writes must have one, who reads need not
             self._show_all()
-        for watcher in self.watchers:
-            watcher()
-
-    def _publish(self, batches: Batches, stable: int) -> None:
-        """Batches were written: tells readers in this process and in others how far they may see."""
-        self._stable = stable
-        slot = self._slot
-        if slot is not None:
-            end = batches.next_offset
-            if self.options.is_synced_on_roll:
-                # What a power failure leaves. A marker need not be on the device itself: its coordinator's decision
-                # is, and is carried out again.
-                shown = max(self._commits.end, self._marked_end)
-                if batches.are_markers and batches.base_offset <= shown:
-                    self._marked_end = shown = end
-                slot.show_durable(shown, stable, end)
-            else:
-                slot.show(end, stable)
         for watcher in self.watchers:
             watcher()
 
@@ -250,10 +227,14 @@ class Partition(OpenedPartition):
             self._check_writable()
             if options.is_synced_on_roll and not self.options.is_synced_on_roll:
                 self._sync()  # what readers were shown must not be taken back
-            self.options = options
-            self._flush_messages = options.log.flush_messages
-            self._client_rules, self._coordinator_rules = rules_of(options)
+            self._take_options(options)
             self.log.options = options.log
+
+    def _take_options(self, options: PartitionOptions) -> None:
+        self.options = options
+        self._is_durable = options.is_synced_on_roll
+        self._flush_messages = options.log.flush_messages
+        self._client_rules, self._coordinator_rules = rules_of(options)
 
     def append_as_leader(
         self,
@@ -278,35 +259,32 @@ class Partition(OpenedPartition):
         log_append_time_ms = NO_TIMESTAMP
         if batches is None:
             data, batches, log_append_time_ms = admit(data, self.options, origin, now_ms)
-        with self.lock:
-            if self._writable_in != forks():
+        base_offset = -1
+        if origin is not REPLICATION:
+            base_offset = self._append_one(
+                data, batches, leader_epoch, origin is CLIENT, bumps_epoch
+            )
+        if base_offset < 0:
+            with self.lock:
                 self._check_writable()
-            state = self.producers if self._state_loaded else self.need_state()
-            base_offset = state.next_offset  # the log's end, once the state is loaded
-            try:
-                if (
-                    origin is REPLICATION
-                    or leader_epoch != self.epochs.latest
-                    or self._slot is None
-                    or not self._write_one(
-                        state, data, batches, leader_epoch, origin is CLIENT, bumps_epoch
-                    )
-                ):
-                    if origin is not REPLICATION:
-                        judged = state.table.judge(batches, origin is CLIENT, bumps_epoch)
-                        if judged is not None:
-                            repeated = state.repeated(judged, batches)
-                            return self._repeated(repeated, batches, log_append_time_ms)
-                    stamp(data, batches, base_offset, leader_epoch)
+                state = self.need_state()
+                base_offset = state.next_offset  # the log's end, once the state is loaded
+                if origin is not REPLICATION:
+                    judged = state.table.judge(batches, origin is CLIENT, bumps_epoch)
+                    if judged is not None:
+                        repeated = state.repeated(judged, batches)
+                        return self._repeated(repeated, batches, log_append_time_ms)
+                stamp(data, batches, base_offset, leader_epoch)
+                try:
                     if leader_epoch != self.epochs.latest:
                         self.epochs.assign(leader_epoch, base_offset)
                     self._write(state, data, batches, now_ms)
-            except OSError as error:
-                raise KafkaStorageError(f"{self.directory}: {error}") from error
-            # Past the constructor of a named tuple, which would take as long as all checks together.
-            return tuple.__new__(
-                Appended, (base_offset, batches.next_offset - 1, log_append_time_ms, False)
-            )
+                except OSError as error:
+                    raise KafkaStorageError(f"{self.directory}: {error}") from error
+        # Past the constructor of a named tuple, which would take as long as all checks together.
+        return tuple.__new__(
+            Appended, (base_offset, batches.next_offset - 1, log_append_time_ms, False)
+        )
 
     def append_as_follower(
         self, data: Buffer, *, now_ms: int, leader_epoch: int | None = None
@@ -338,35 +316,6 @@ class Partition(OpenedPartition):
                     break
         last_offset = base_offset + batch.last_offset_delta
         return Appended(base_offset, last_offset, log_append_time_ms, is_duplicate=True)
-
-    def _write_one(
-        self,
-        state: ProducerState,
-        data: Buffer,
-        batch: Batches,
-        leader_epoch: int,
-        is_client: bool,
-        bumps_epoch: bool,
-    ) -> bool:
-        """Writes a batch where nothing else is to be done, which is so for nearly all. False where nothing was
-        done: then it is judged, stamped and written step by step."""
-        try:
-            stable = self.log.segments[-1].append_one(
-                data, batch, state.table, state.next_offset, leader_epoch, is_client, bumps_epoch
-            )
-            if stable < 0:
-                return False
-            state.next_offset = end = batch.next_offset
-            self.log.known_end = end
-            self._publish(batch, stable)
-        except OSError:
-            raise  # nothing was counted
-        except BaseException:
-            self._doubt()
-            raise
-        if end - self.recovery_point >= self._flush_messages:
-            self._sync()
-        return True
 
     def _write(self, state: ProducerState, data: Buffer, batches: Batches, now_ms: int) -> None:
         """Writes stamped batches and what follows from them; after an error nothing of it counts."""

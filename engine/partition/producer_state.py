@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from .._native.segment import ProducersTail
 from .._native.sequence import FENCED, OLD_COORDINATOR, OUT_OF_ORDER, ProducerTable
 from ..base.disk import read_file
 from ..base.errors import (
@@ -58,7 +59,7 @@ def active_producers(rows: NDArray[np.void]) -> list[ActiveProducer]:
     ]
 
 
-class ProducerState:
+class ProducerState(ProducersTail):
     """The producers of one log up to ``next_offset``. Under the partition's lock."""
 
     def __init__(self, log: Log) -> None:

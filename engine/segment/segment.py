@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from .._native.batch import scan_prefix
-from .._native.segment import IndexState, seek
+from .._native.segment import IndexState, SegmentTail, seek
 from ..base.disk import file_size, map_descriptor, map_file, read_at, read_descriptor
 from ..base.errors import (
     BatchError,
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from .._native.segment import Batches
-    from .._native.sequence import ProducerTable
     from ..base.disk import Disk
 
 # Headers are read in windows of this size, so that a walk over a large file holds few rows at a time.
@@ -73,7 +72,7 @@ def next_offset_of(rows: NDArray[np.void]) -> int:
     return int(rows["base_offset"][-1]) + int(rows["last_offset_delta"][-1]) + 1
 
 
-class Segment:
+class Segment(SegmentTail):
     """A .log file and its indexes. One writer; readers in any thread below ``size``."""
 
     def __init__(
@@ -90,18 +89,16 @@ class Segment:
         self.base_offset = base_offset
         self.size = size
         self.options = options
-        self.disk = disk  # None: this process may change nothing
+        self.disk = disk
         stem = f"{directory}/{file_name(base_offset, '')}"
         self.offset_index = OffsetIndex(f"{stem}{OFFSET_INDEX}{suffix}", base_offset)
         self.time_index = TimeIndex(f"{stem}{TIME_INDEX}{suffix}", base_offset)
         self.txn_index = TxnIndexFile(f"{stem}{TXN_INDEX}{suffix}", base_offset)
-        self.state: IndexState | None = None  # of a segment that is written
         self._indexed = False
         self._descriptor = -1
         self._mapping: Buffer = b""
         self._first_timestamp: int | None = None
         self._max_timestamp: int | None = None  # of a segment that does not grow
-        self._torn_end = 0  # how far a failed append may have written past ``size``
         self.file_end = 0  # up to where the file was made long ahead; 0: it ends with the log
         self._is_synced = True
         self._files = threading.RLock()  # held while files are opened, replaced or given up
@@ -487,47 +484,10 @@ class Segment:
         offsets, times = self.offset_index, self.time_index
         return offsets.count >= offsets.count_max or times.count >= times.count_max
 
-    def append_one(
-        self,
-        data: Buffer,
-        batch: Batches,
-        producers: ProducerTable,
-        next_offset: int,
-        leader_epoch: int,
-        is_client: bool,
-        bumps_epoch: bool,
-    ) -> int:
-        """Judges, stamps and writes a batch where that is all there is to do; returns the last stable offset,
-        or -1 where nothing was done and append() is needed. After an error it is as with append()."""
-        state, disk, size = self.state, self.disk, self.size
-        if state is None or disk is None or self._torn_end or self._descriptor < 0:
-            return -1
-        try:
-            stable = state.append_one(
-                data,
-                batch,
-                producers.handle,
-                next_offset,
-                leader_epoch,
-                is_client,
-                bumps_epoch,
-                disk.write,
-                self._descriptor,
-                size,
-            )
-        except BaseException:
-            self._is_synced = False
-            self._torn_end = size + batch.nbytes
-            raise
-        if stable >= 0:
-            self._is_synced = False
-            self.size = size + batch.nbytes
-        return stable
-
     def append(
         self, data: Buffer, batches: Batches, aborted: NDArray[np.void] | None = None
-    ) -> None:
-        """Writes batches at the end, and what they add to the indexes.
+    ) -> bool:
+        """Writes batches at the end, and what they add to the indexes; whether they add anything.
 
         Nothing counts until all of it is written: after an error the segment is as before, and the next
         append first wipes out what was left behind. Positions of the rows become those in the file.
@@ -560,6 +520,7 @@ class Segment:
             self._first_timestamp = batches.first_timestamp
         state.take()
         self.size = end
+        return entries is not None
 
     def _reach_ahead(self, end: int) -> None:
         """Makes the file longer than an append needs, with zeros that take no room on the device.

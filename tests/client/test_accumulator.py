@@ -47,7 +47,7 @@ class Collector(Accumulator):
             "ignores_keys": False,
             "rotates": False,
         }
-        self._configure(lambda: NOW, None, **{**settings, **options})
+        self._configure(lambda: NOW, **{**settings, **options})
         self.bytes_max = bytes_max
         self.queues = [PartitionIntake("t", number, Nobody()) for number in range(partitions)]
         self.sent_now: list[int] = []

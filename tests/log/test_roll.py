@@ -11,8 +11,9 @@ import pytest
 from oncelog._native.segment import Batches, stamp
 from oncelog.base.errors import OffsetOutOfRangeError
 from oncelog.log.log import Log, LogOptions
+from oncelog.partition.partition import Partition
 from oncelog.segment.batch import encode, scan
-from oncelog.segment.segment import Segment, SegmentOptions
+from oncelog.segment.segment import SegmentOptions
 from tests.partition.logs import NOW, Writer, open_partition, options, read, values
 
 
@@ -181,18 +182,19 @@ def test_what_is_allowed_without_a_look_is_what_a_look_would_allow(
         answers.append((ask(log, batches, now_ms), looked))
         return looked
 
-    append_one, unasked = Segment.append_one, [0]
+    append_one, unasked = Partition._append_one, [0]
 
-    def appended(segment: Segment, data: bytearray, batch: Batches, *rest: Any) -> int:
-        looked = partition.log._is_full(segment, _with_offset(data, rest[1]), NOW)
-        stable = append_one(segment, data, batch, *rest)
-        if stable >= 0:
+    def appended(partition: Partition, data: bytearray, batch: Batches, *rest: Any) -> int:
+        log = partition.log
+        looked = log._is_full(log.active, _with_offset(data, log.end_offset), NOW)
+        base_offset = append_one(partition, data, batch, *rest)
+        if base_offset >= 0:
             unasked[0] += 1
             assert not looked, "nobody was asked, and it was written where a roll was due"
-        return stable
+        return base_offset
 
     monkeypatch.setattr(Log, "must_roll", asked)
-    monkeypatch.setattr(Segment, "append_one", appended)
+    monkeypatch.setattr(Partition, "_append_one", appended)
     directory, partition = open_partition(tmp_path, options(segment_bytes=4000))
     for turn in range(400):
         if turn % 60 == 59:

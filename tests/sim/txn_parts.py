@@ -211,10 +211,15 @@ def read(broker: Broker, key: TopicPartition, isolation: Isolation) -> list[tupl
 
 def take_offline(partition: Partition) -> Callable[[], None]:
     """A partition whose disk has failed; returns what makes it well again, as no broker could."""
-    before = {name: value for name, value in vars(partition).items() if name in WRITABLE}
+    before = {name: getattr(partition, name) for name in WRITABLE}
     with contextlib.suppress(KafkaStorageError), partition._going_offline():
         raise OSError(5, "Input/output error")
-    return lambda: vars(partition).update(before)
+
+    def bring_back() -> None:
+        for name, value in before.items():
+            setattr(partition, name, value)
+
+    return bring_back
 
 
 def linked(source: str, target: str) -> None:
