@@ -1,6 +1,5 @@
 from collections.abc import Callable
-from threading import RLock
-from typing import Any, Self, final
+from typing import Any, Self, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,6 +115,14 @@ def check_records(
 ) -> list[tuple[int, list[int]]]: ...
 def stamp(buffer: Buffer, batches: Batches, next_offset: int, leader_epoch: int) -> None: ...
 
+_Answer = TypeVar("_Answer", bound=tuple[object, ...])
+
+@final
+class TailLock:
+    def __new__(cls) -> Self: ...
+    def __enter__(self) -> None: ...
+    def __exit__(self, kind: object, error: object, trace: object) -> None: ...
+
 class SegmentTail:
     size: int
     disk: Disk | None
@@ -135,7 +142,8 @@ class ProducersTail:
 class PartitionTail:
     log: Any
     producers: Any
-    lock: RLock
+    @property
+    def lock(self) -> TailLock: ...
     recovery_point: int
     watchers: tuple[Callable[[], None], ...]
     _flush_messages: int
@@ -148,8 +156,8 @@ class PartitionTail:
     _marked_end: int
     _slot: Slot | None
     def append_small(
-        self, data: Buffer, leader_epoch: int, now_ms: int
-    ) -> tuple[int, int] | None: ...
+        self, data: Buffer, leader_epoch: int, now_ms: int, answer: type[_Answer]
+    ) -> _Answer | None: ...
     def _append_one(
         self,
         data: Buffer,

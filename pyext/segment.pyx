@@ -33,6 +33,19 @@ from oncelog.base.rows import HEADER_DTYPE
 cdef extern from "Python.h":
     bint PyMethod_Check(object)
     PyObject *PyMethod_GET_FUNCTION(object)
+    int PyErr_CheckSignals() except -1
+    ctypedef struct PyTypeObject:
+        object (*tp_new)(type kind, tuple arguments, PyObject *keywords)
+    PyTypeObject PyTuple_Type
+    ctypedef void *PyThread_type_lock
+    ctypedef enum PyLockStatus:
+        PY_LOCK_INTR
+    unsigned long PyThread_get_thread_ident()
+    PyThread_type_lock PyThread_allocate_lock()
+    void PyThread_free_lock(PyThread_type_lock lock)
+    bint PyThread_acquire_lock(PyThread_type_lock lock, int waits) nogil
+    PyLockStatus PyThread_acquire_lock_timed(PyThread_type_lock lock, long long microseconds, int interruptible) nogil
+    void PyThread_release_lock(PyThread_type_lock lock)
 
 cdef extern from "unistd.h" nogil:
     ssize_t pwrite(int descriptor, const void *data, size_t size, int64_t position)
@@ -572,6 +585,57 @@ cdef int _stamp(buffer, Batches batches, int64_t next_offset, int32_t leader_epo
 
 # What an append changes lies in these, so that one native step sees to all of it; who inherits from them does the rest.
 
+@cython.final
+cdef class TailLock:
+    """threading.RLock without the parsing of arguments, which takes longer than all else of an uncontended lock."""
+    cdef PyThread_type_lock _lock
+    cdef unsigned long _owner          # the thread that has it; it counts only while somebody does
+    cdef long _depth                   # how often its thread has taken it
+
+    def __cinit__(self):
+        self._lock = PyThread_allocate_lock()
+        if self._lock is NULL:
+            raise MemoryError()
+
+    def __dealloc__(self):
+        if self._lock is not NULL:
+            if self._depth:
+                PyThread_release_lock(self._lock)
+            PyThread_free_lock(self._lock)
+
+    cdef int _take(self) except -1:
+        """Where a person interrupts the wait, it was not taken."""
+        cdef unsigned long me = PyThread_get_thread_ident()
+        cdef PyLockStatus status
+        if self._depth and self._owner == me:
+            self._depth += 1
+            return 0
+        if not PyThread_acquire_lock(self._lock, 0):
+            status = PY_LOCK_INTR
+            while status == PY_LOCK_INTR:
+                with nogil:
+                    status = PyThread_acquire_lock_timed(self._lock, -1, 1)
+                if status == PY_LOCK_INTR:
+                    PyErr_CheckSignals()
+        self._owner = me
+        self._depth = 1
+        return 0
+
+    cdef int _give(self) except -1:
+        if not self._depth or self._owner != PyThread_get_thread_ident():
+            raise RuntimeError("the lock is not this thread's")
+        self._depth -= 1
+        if not self._depth:
+            PyThread_release_lock(self._lock)
+        return 0
+
+    def __enter__(self):
+        self._take()
+
+    def __exit__(self, kind, error, trace):
+        self._give()
+
+
 cdef class SegmentTail:
     """The end of a segment that is written."""
     cdef public int64_t size
@@ -616,7 +680,7 @@ cdef class PartitionTail:
     """The end of a partition that is written, and what its readers are told of it. A subclass has ``epochs`` and, where
     it is synced, ``_commits``; ``_doubt()`` is called where a write was interrupted anywhere, ``_sync()`` where enough was
     written without one."""
-    cdef public object lock            # of all that follows
+    cdef readonly TailLock lock        # of all that follows
     cdef public LogTail log
     cdef public ProducersTail producers
     cdef public int64_t recovery_point
@@ -631,9 +695,13 @@ cdef class PartitionTail:
     cdef public object _slot           # where readers in other processes look
     cdef public tuple watchers         # called under the lock after every change of an offset that readers wait for
 
-    def append_small(self, data, int32_t leader_epoch, int64_t now_ms):
-        """Admits a client's batch that is small and no part of a transaction, where nothing stands before it; returns
-        (base offset, last offset). None where nothing was done: append_as_leader() knows what else to do."""
+    def __cinit__(self, *args, **options):
+        self.lock = TailLock()
+
+    def append_small(self, data, int32_t leader_epoch, int64_t now_ms, type answer not None):
+        """Admits a client's batch that is small and no part of a transaction, where nothing stands before it. The answer
+        is a named tuple of base offset, last offset, log append time, whether it was a repetition, and None.
+        None where nothing was done: append_as_leader() knows what else to do."""
         cdef Batches batch = None
         cdef int64_t base_offset
         if type(self._client_rules) is Rules:
@@ -642,7 +710,10 @@ cdef class PartitionTail:
         if batch is None or batch._one.attributes & OL_ATTR_TRANSACTIONAL:
             return None
         base_offset = self._append(data, batch, leader_epoch, True, True)
-        return None if base_offset < 0 else (base_offset, batch._next_offset() - 1)
+        if base_offset < 0:
+            return None
+        # Past the constructor of a named tuple, which takes longer than the batch's checks.
+        return PyTuple_Type.tp_new(answer, ((base_offset, batch._next_offset() - 1, -1, False, None),), NULL)
 
     def _append_one(self, data, Batches batch not None, int32_t leader_epoch, bint is_client, bint bumps_epoch):
         """Judges, stamps and writes a batch where that is all there is to do, as nearly always; returns its base offset.
@@ -652,7 +723,7 @@ cdef class PartitionTail:
     cdef int64_t _append(self, data, Batches batch, int32_t leader_epoch, bint is_client, bint bumps_epoch) except? -1:
         cdef SegmentTail segment
         cdef int64_t base_offset, stable, end
-        self.lock.acquire()
+        self.lock._take()
         try:
             if (self._writable_in != <long>self._forks() or not self._state_loaded or self._slot is None or self.log is None
                     or self.producers is None or not self.log.segments or leader_epoch != (<object>self).epochs.latest):
@@ -677,7 +748,7 @@ cdef class PartitionTail:
                 (<object>self)._sync()
             return base_offset
         finally:
-            self.lock.release()
+            self.lock._give()
 
     cpdef _publish(self, Batches batches, int64_t stable):
         """Batches were written: tells readers in this process and in others how far they may see."""

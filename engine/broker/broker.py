@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 from .._native import process
 from .._native.crew import Crew
 from .._native.segment import attributes_of
+from ..base import clock
 from ..base.config import BROKER, read_options, topic_defaults
 from ..base.disk import Disk
 from ..base.errors import (
@@ -106,7 +107,7 @@ class Broker(TransactionVerbs, GroupVerbs, ConfigVerbs, TopicVerbs):
         path: str | os.PathLike[str],
         *,
         disk: Disk | None = None,
-        now_ms: Callable[[], int] = process.now_ms,
+        now_ms: Callable[[], int] = clock.now_ms,
         config: Mapping[str, object] | None = None,
         durability: str = "os",
         adopt: bool = False,
@@ -114,6 +115,8 @@ class Broker(TransactionVerbs, GroupVerbs, ConfigVerbs, TopicVerbs):
     ) -> None:
         if durability not in ("os", "fsync"):
             raise InvalidConfigError(f"durability is 'os' or 'fsync', not {durability!r}")
+        if now_ms is clock.now_ms:
+            now_ms = process.now_ms  # the same without a frame: a commit asks eight times
         self.now_ms = now_ms
         self._given = given_options(config)
         self.config = read_options(BROKER, self._given)
@@ -350,21 +353,21 @@ class Broker(TransactionVerbs, GroupVerbs, ConfigVerbs, TopicVerbs):
         partition = self._open.get(key) or self.partition(key)
         if key.topic in INTERNAL:
             raise InvalidTopicError(f"{key.topic} is written by the broker alone")
-        now_ms, pending = self.now_ms(), None
-        short = None
         if transactional_id is None:
-            short = partition.append_small(batch, self.leader_epoch, now_ms)
-        if short is not None:
-            base_offset, last_offset = short
-            if self.is_synced and acks != 0:
-                pending = PendingSync(partition, last_offset + 1)
-            # Past the constructor of a named tuple, which takes as long as the batch's checks.
-            return tuple.__new__(Produced, (base_offset, last_offset, -1, False, pending))
+            produced = partition.append_small(batch, self.leader_epoch, self.now_ms(), Produced)
+            if produced is not None:
+                if self.is_synced and acks != 0:
+                    waits = PendingSync(partition, produced.last_offset + 1)
+                    return produced._replace(pending=waits)
+                return produced
         if attributes_of(batch) & TRANSACTIONAL:
             return self._produce_in_transaction(
                 partition, batch, transactional_id, transaction_version
             )
-        appended = partition.append_as_leader(batch, leader_epoch=self.leader_epoch, now_ms=now_ms)
+        appended = partition.append_as_leader(
+            batch, leader_epoch=self.leader_epoch, now_ms=self.now_ms()
+        )
+        pending = None
         if self.is_synced and acks != 0:
             pending = PendingSync(partition, appended.last_offset + 1)
         return Produced(*appended, pending)

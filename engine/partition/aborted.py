@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from .._native.segment import TailLock
     from ..log.log import Log
     from ..segment.segment import Segment
 
@@ -36,7 +37,7 @@ NEVER: Final = 2**63 - 1  # where nothing was aborted, nothing began
 class AbortedTransactions:
     """Lookups over all segments of a log, from any thread. The writer's lock is held while an index is made anew."""
 
-    def __init__(self, log: Log, lock: threading.RLock) -> None:
+    def __init__(self, log: Log, lock: TailLock) -> None:
         self._log = log
         self._lock = lock
         self._checked: dict[int, set[int]] = {}  # entries that the log bears out, by segment

@@ -19,11 +19,10 @@ from .producer_state import ProducerState
 from .reading import PartitionReader
 
 if TYPE_CHECKING:
-    import threading
-
     import numpy as np
     from numpy.typing import NDArray
 
+    from .._native.segment import TailLock
     from ..base.errors import OncelogError
     from .admission import PartitionOptions
 
@@ -33,7 +32,7 @@ class OpenedPartition(PartitionReader):
 
     directory: str
     options: PartitionOptions
-    lock: threading.RLock
+    lock: TailLock
     damage: list[OncelogError]
     producers: ProducerState
     recovery_point: int

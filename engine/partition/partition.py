@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 from .._native.process import forks
@@ -103,7 +102,6 @@ class Partition(OpenedPartition, PartitionTail):
         self.key = key
         self.directory = directory
         self._take_options(options)
-        self.lock = threading.RLock()
         self.damage: list[OncelogError] = []  # what recovery found and cut
         self._disk = disk
         self._forks = forks

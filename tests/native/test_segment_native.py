@@ -10,7 +10,9 @@ import bisect
 import functools
 import shutil
 import struct
+import subprocess
 import sys
+import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -726,3 +728,66 @@ def test_append_read_recovery_and_collect_run_through_native_code(
     assert len(again.aborted_transactions(0, again.log_end_offset)) == 16
     assert calls["TxnIndex.collect_aborted_txns"] == len(again.log.segments)
     directory.close()
+
+
+def test_the_lock_of_a_tail_is_one_thread_s_as_often_as_it_likes() -> None:
+    """Goal: it lets nobody else in before its holder has left as often as it came, and nobody gives back what he has not."""
+    lock, seen, inside = native.TailLock(), list[str](), threading.Event()
+
+    def other() -> None:
+        inside.set()
+        with lock:
+            seen.append("other")
+
+    with pytest.raises(RuntimeError, match="not this thread's"):
+        lock.__exit__(None, None, None)
+    thread = threading.Thread(target=other)
+    with lock:
+        with lock:
+            thread.start()
+            inside.wait()
+        seen.append("holder")
+        thief = threading.Thread(target=lambda: seen.append(_given_back(lock)))
+        thief.start()
+        thief.join()
+    thread.join()
+    assert seen == ["holder", "refused", "other"]
+
+
+def _given_back(lock: native.TailLock) -> str:
+    try:
+        lock.__exit__(None, None, None)
+    except RuntimeError:
+        return "refused"
+    return "given back"
+
+
+def test_a_wait_for_the_lock_of_a_tail_can_be_interrupted() -> None:
+    """Method: in a process of its own, since a signal goes to its first thread."""
+    script = """
+import os, signal, threading, time
+from oncelog._native.segment import TailLock
+signal.signal(signal.SIGINT, signal.default_int_handler)
+lock, held, go = TailLock(), threading.Event(), threading.Event()
+def hold():
+    with lock:
+        held.set()
+        go.wait()
+holder = threading.Thread(target=hold)
+holder.start()
+held.wait()
+threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    with lock:
+        print("taken")
+except KeyboardInterrupt:
+    print("interrupted")
+go.set()
+holder.join()
+with lock:
+    print("free")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.stdout.split(), done.returncode) == (["interrupted", "free"], 0), done.stderr
