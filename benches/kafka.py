@@ -53,7 +53,7 @@ class Sizes:
     """How much is measured."""
 
     records: int = 10_000_000  # that Spark reads
-    sink_records: int = 2_000_000  # that Spark writes in a round
+    sink_records: int = 10_000_000  # that Spark writes in a round
     perf_records: int = 5_000_000  # that a perf tool sends in a round
     transactions: int = 1_500  # that Kafka commits in a round
     rounds: int = 3
