@@ -67,16 +67,21 @@ class OpenedPartition(PartitionReader):
 
     @functools.cached_property
     def epochs(self) -> LeaderEpochs:
-        """The leader epochs, read when they are first needed: of most partitions that are opened to be read, never."""
+        """The leader epochs, read when they are first needed: of most partitions that are opened to be read, never.
+
+        Who has the lock does not come here: a writer has read them at opening, and recovery reads them first of all.
+        """
         with self.lock:
-            if not self._has_read_epochs:
-                self.epochs = LeaderEpochs(self.directory, self._disk)
-                self._mend_epochs(is_clean=True)
-            return self.epochs
+            self.log_end_offset  # noqa: B018 (where it has to be recovered, so are they)
+            found = self._known_epochs
+            if found is None:
+                found = LeaderEpochs(self.directory, self._disk)
+                self._mend(found, is_clean=True)
+            return found
 
     @property
-    def _has_read_epochs(self) -> bool:
-        return "epochs" in self.__dict__
+    def _known_epochs(self) -> LeaderEpochs | None:
+        return self.__dict__.get("epochs")
 
     def _is_rotten(self) -> bool:
         """Whether the log's end cannot be proven, although it was stopped cleanly: then it is recovered as well."""
@@ -130,8 +135,7 @@ class OpenedPartition(PartitionReader):
 
         Later segments go before the damaged one is cut, so that a crash in between cannot leave a hole.
         """
-        if not self._has_read_epochs:
-            self.epochs = LeaderEpochs(self.directory, self._disk)  # mended below, with the log
+        epochs = self._known_epochs or LeaderEpochs(self.directory, self._disk)
         suspects = self.log.from_offset(self.recovery_point)
         start = suspects[0].base_offset
         self._load_state(start)
@@ -142,7 +146,7 @@ class OpenedPartition(PartitionReader):
             if self._disk is not None and index:
                 self.producers.take_snapshot()
             found = segment.recover(
-                self._replay_with_epochs,
+                functools.partial(self._replay, epochs),
                 before_cut=functools.partial(self.log.remove, later),
                 is_last=not later,
             )
@@ -155,29 +159,30 @@ class OpenedPartition(PartitionReader):
                 segment.seal()
         self.recovery_point = min(self.recovery_point, self.log.end_offset)
         self._take_state()
+        self._mend(epochs, is_clean=False)
+        self.epochs = epochs  # only now: others may read them
         if self.log.end_offset < self.log_start_offset:
             self._start_over(now_ms)
         elif self._disk is not None:
             self.producers.take_snapshot()
-        self._mend_epochs(is_clean=False)
         if self._disk is not None and self.options.is_synced_on_roll:
             self._sync()  # nothing that is shown may be lost
 
-    def _replay_with_epochs(self, rows: NDArray[np.void]) -> NDArray[np.void]:
-        self.epochs.note(rows)
+    def _replay(self, epochs: LeaderEpochs, rows: NDArray[np.void]) -> NDArray[np.void]:
+        epochs.note(rows)
         return self.producers.replay(rows)
 
-    def _mend_epochs(self, *, is_clean: bool) -> None:
+    def _mend(self, epochs: LeaderEpochs, *, is_clean: bool) -> None:
         """Leader epochs are there if batches have any, and lie between the log's start and its end, whatever the file
         says."""
-        if self.epochs.is_damaged or (not self.epochs.entries and self._has_epochs()):
-            self.epochs.rebuild(rows for segment in self.log.segments for rows in segment.rows())
-        entries = self.epochs.entries
+        if epochs.is_damaged or (not epochs.entries and self._has_epochs()):
+            epochs.rebuild(rows for segment in self.log.segments for rows in segment.rows())
+        entries = epochs.entries
         if not entries:
             return
         if not is_clean or entries[-1].start_offset >= self.recovery_point:
-            self.epochs.truncate_from_end(self.log_end_offset)
-        self.epochs.truncate_from_start(self.log_start_offset)
+            epochs.truncate_from_end(self.log_end_offset)
+        epochs.truncate_from_start(self.log_start_offset)
 
     def _load_state(self, offset: int) -> None:
         """The producers up to an offset. Those silent for too long are dropped, but not for a mere reader."""

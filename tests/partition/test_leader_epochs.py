@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 from oncelog.base.disk import Disk as SlowDisk
 from oncelog.base.rows import HEADER_DTYPE
 from oncelog.partition.leader_epochs import LeaderEpochs
+from oncelog.segment.batch import encode
+from tests.partition.logs import KEY, NOW, open_partition
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -173,6 +176,34 @@ def test_a_reader_leaves_the_file_as_it_is(tmp_path: Path) -> None:
     reader.assign(9, 50)
     reader.truncate_from_end(0)
     assert stored(tmp_path) == [(2, 10)]
+
+
+@pytest.mark.parametrize("text", ["0\n2\n4 0\n9 77\n", "no such version\n", None])
+def test_a_mere_reader_has_the_epochs_that_the_log_allows_once_it_asks(
+    tmp_path: Path, text: str | None
+) -> None:
+    """Goal: opening to read reads no epochs, and whoever asks later gets them as a writer would have mended them.
+    Method: a file with an epoch past the end, a damaged one, none; many threads ask at once."""
+    directory, partition = open_partition(tmp_path)
+    for number in range(3):
+        data = bytearray(encode([b"v"]))
+        partition.append_as_leader(data, leader_epoch=4 + number, now_ms=NOW)
+    directory.close()
+    path = tmp_path / KEY.directory / "leader-epoch-checkpoint"
+    assert path.read_text() == "0\n3\n4 0\n5 1\n6 2\n"
+    expected = [(4, 0), (5, 1), (6, 2)]
+    if text is None:
+        path.unlink()
+    else:
+        path.write_text(text)
+        expected = [(4, 0)] if text.startswith("0") else expected
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(20):
+            directory, partition = open_partition(tmp_path, read_only=True)
+            assert "epochs" not in vars(partition)
+            asked = pool.map(lambda _, partition=partition: partition.epochs.entries, range(8))
+            assert all(entries == expected for entries in asked)
+            directory.close()
 
 
 @given(st.lists(st.tuples(st.integers(-1, 9), st.integers(0, 60)), max_size=20), st.data())
