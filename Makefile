@@ -61,8 +61,11 @@ pictures: $(READY) $(VENV)/.bench ## draw the README's pictures again: docs/imag
 .PHONY: test
 test: $(READY) ## all tests, lint and types among them (PYTEST_ARGS="-k name")
 ifeq ($(PYTEST_ARGS),)
-# Spark's tests have a process of their own: py4j waits with select(), which knows 1,024 files and no more.
-	@status=0; $(PY) -m pytest --ignore=tests/spark || status=$$?; $(PY) -m pytest tests/spark || status=$$?; exit $$status
+# Spark's tests have a process of their own: py4j waits with select(), which knows 1,024 files and no more. It runs beside the
+# others, which leave a core to it, and is shown when they are done.
+	@mkdir -p build; $(PY) -m pytest tests/spark > build/spark-tests.txt 2>&1 & spark=$$!; trap "kill $$spark" INT TERM; \
+	status=0; $(PY) -m pytest --ignore=tests/spark || status=$$?; \
+	echo "tests/spark:"; wait $$spark || status=$$?; cat build/spark-tests.txt; exit $$status
 else
 	@$(PY) -m pytest $(PYTEST_ARGS)
 endif
