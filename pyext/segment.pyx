@@ -207,9 +207,12 @@ cdef class IndexState:
         ``producers`` is the handle of a ProducerTable, ``write(descriptor, data, position)`` the disk's. Where it
         raises, nothing counts, and nothing more is allowed.
         """
-        cdef ol_producers *table = <ol_producers *>PyCapsule_GetPointer(producers, "oncelog.producers")
+        cdef ol_producers *table
         cdef int64_t timed = 0, found = 0, duplicate_of = -1
         cdef ol_aborted none
+        if batch is None:
+            raise TypeError("there is no batch to append")
+        table = <ol_producers *>PyCapsule_GetPointer(producers, "oncelog.producers")
         if (batch._count != 1
                 or (batch._one.attributes & OL_ATTR_CONTROL
                     and (is_client or batch._one.control_type != OL_CONTROL_COMMIT))
@@ -753,6 +756,8 @@ cdef class PartitionTail:
     cpdef _publish(self, Batches batches, int64_t stable):
         """Batches were written: tells readers in this process and in others how far they may see."""
         cdef int64_t end, shown
+        if batches is None:
+            raise TypeError("there are no batches to publish")
         self._stable = stable
         if self._slot is not None:
             end = batches._next_offset()

@@ -353,24 +353,21 @@ class Broker(TransactionVerbs, GroupVerbs, ConfigVerbs, TopicVerbs):
         partition = self._open.get(key) or self.partition(key)
         if key.topic in INTERNAL:
             raise InvalidTopicError(f"{key.topic} is written by the broker alone")
+        produced = None
         if transactional_id is None:
             produced = partition.append_small(batch, self.leader_epoch, self.now_ms(), Produced)
-            if produced is not None:
-                if self.is_synced and acks != 0:
-                    waits = PendingSync(partition, produced.last_offset + 1)
-                    return produced._replace(pending=waits)
-                return produced
-        if attributes_of(batch) & TRANSACTIONAL:
-            return self._produce_in_transaction(
-                partition, batch, transactional_id, transaction_version
+        if produced is None:
+            if attributes_of(batch) & TRANSACTIONAL:
+                return self._produce_in_transaction(
+                    partition, batch, transactional_id, transaction_version
+                )
+            appended = partition.append_as_leader(
+                batch, leader_epoch=self.leader_epoch, now_ms=self.now_ms()
             )
-        appended = partition.append_as_leader(
-            batch, leader_epoch=self.leader_epoch, now_ms=self.now_ms()
-        )
-        pending = None
+            produced = Produced(*appended, None)
         if self.is_synced and acks != 0:
-            pending = PendingSync(partition, appended.last_offset + 1)
-        return Produced(*appended, pending)
+            return produced._replace(pending=PendingSync(partition, produced.last_offset + 1))
+        return produced
 
     def _produce_in_transaction(
         self, partition: Partition, batch: Buffer, transactional_id: str | None, version: int

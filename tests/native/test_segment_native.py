@@ -312,6 +312,8 @@ def test_a_handle_of_producers_outlives_their_table() -> None:
     assert batch is not None
     state.allow(1 << 20, 1 << 20, 1 << 60)
     assert state.append_one(data, batch, handle, 0, 0, True, True, lambda *_: None, 3, 0) == 1
+    with pytest.raises(TypeError, match="no batch"):
+        state.append_one(data, None, handle, 0, 0, True, True, lambda *_: None, 3, 0)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="PyCapsule"):
         state.append_one(data, batch, object(), 0, 0, True, True, lambda *_: None, 3, 0)
 
