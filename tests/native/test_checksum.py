@@ -15,7 +15,7 @@ from oncelog._native.checksum import crc32c, crc32c_combine, crc32c_kernels, crc
 from ..segment import oracle
 
 KERNELS = crc32c_kernels()
-DATA = random.Random(3720).randbytes(1 << 16)
+DATA = random.Random(3720).randbytes((1 << 16) + 1000)
 
 # RFC 3720, appendix B.4; the first is the check value of every CRC catalogue.
 VECTORS = {
@@ -83,7 +83,8 @@ def test_sizes_around_the_blocks_agree_with_the_definition(kernel: str) -> None:
     Method: sizes a few bytes around multiples of every block that a kernel has."""
     sums = prefixes(DATA)
     view = memoryview(DATA)
-    edges = [64, 256, 384, 768, 1024, 3072, 3072 + 384, 6144, 9216, 16384, 32768, len(DATA)]
+    edges = [64, 256, 384, 768, 1024, 3072, 3072 + 384, 6144, 9216, 16384, 32768, 65536]
+    edges += [64 + 32768, 64 + 32768 + 256, 64 + 65536, 64 + 65536 + 256, len(DATA)]
     for edge in edges:
         for size in range(max(0, edge - 9), min(len(DATA), edge + 9) + 1):
             assert crc32c_with(kernel, view[:size]) == sums[size], size
