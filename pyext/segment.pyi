@@ -1,5 +1,5 @@
 from collections.abc import Callable
-from typing import Any, Self, TypeVar, final
+from typing import Any, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +9,8 @@ from oncelog._native.published import Slot
 from oncelog._native.sequence import ProducerTable
 from oncelog.base.disk import Disk
 from oncelog.base.rows import HEADER_DTYPE as HEADER_DTYPE
+from oncelog.broker.answers import Produced
+from oncelog.segment.names import TopicPartition
 
 def find_offset(entries: Buffer, count: int, relative_offset: int) -> int: ...
 def find_position(entries: Buffer, count: int, position: int) -> int: ...
@@ -52,6 +54,9 @@ class IndexState:
         write: Callable[[int, Buffer, int], object],
         descriptor: int,
         size: int,
+        offsets: IndexTail | None = None,
+        times: IndexTail | None = None,
+        base_offset: int = 0,
     ) -> int: ...
     def last_time_entry(self) -> tuple[int, int] | None: ...
     def add(self, rows: NDArray[np.void] | Batches, base_offset: int) -> tuple[bytes, bytes]: ...
@@ -115,16 +120,23 @@ def check_records(
 ) -> list[tuple[int, list[int]]]: ...
 def stamp(buffer: Buffer, batches: Batches, next_offset: int, leader_epoch: int) -> None: ...
 
-_Answer = TypeVar("_Answer", bound=tuple[object, ...])
-
 @final
 class TailLock:
     def __new__(cls) -> Self: ...
     def __enter__(self) -> None: ...
     def __exit__(self, kind: object, error: object, trace: object) -> None: ...
 
+class IndexTail:
+    count: int
+    count_max: int
+    _descriptor: int
+    _entries: Buffer
+
 class SegmentTail:
+    base_offset: int
     size: int
+    offset_index: Any
+    time_index: Any
     disk: Disk | None
     state: IndexState | None
     _descriptor: int
@@ -155,9 +167,6 @@ class PartitionTail:
     _stable: int
     _marked_end: int
     _slot: Slot | None
-    def append_small(
-        self, data: Buffer, leader_epoch: int, now_ms: int, answer: type[_Answer]
-    ) -> _Answer | None: ...
     def _append_one(
         self,
         data: Buffer,
@@ -167,3 +176,21 @@ class PartitionTail:
         bumps_epoch: bool,
     ) -> int: ...
     def _publish(self, batches: Batches, stable: int) -> None: ...
+
+class BrokerTail:
+    _open: dict[TopicPartition, Any]
+    now_ms: Callable[[], int]
+    leader_epoch: int
+    is_synced: bool
+    _own_topics: frozenset[str]
+    _answer: type[Produced]
+    _pending: Callable[[Any, int], object]
+    def produce(
+        self,
+        key: TopicPartition,
+        batch: Buffer,
+        *,
+        acks: int = -1,
+        transactional_id: str | None = None,
+        transaction_version: int = 2,
+    ) -> Produced: ...

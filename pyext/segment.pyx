@@ -14,6 +14,7 @@ from cpython.buffer cimport (
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from cpython.object cimport PyObject
+from cpython.tuple cimport PyTuple_Check, PyTuple_GET_ITEM
 from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
@@ -198,17 +199,21 @@ cdef class IndexState:
                 and batches._max_timestamp() <= self._timestamp_max)
 
     cpdef int64_t append_one(self, data, Batches batch, producers, int64_t next_offset, int32_t leader_epoch,
-                             bint is_client, bint bumps_epoch, write, int descriptor, int64_t size) except? -1:
-        """Judges a batch, stamps it, has it written behind ``size`` bytes of the file and takes it into
-        account, in one call; returns the last stable offset. -1, and nothing is changed, for all that is more than
-        that: several batches, a marker that aborts, one that is refused or a repetition, no permission, an index entry that is
-        due. Then the same steps are taken one by one, by those who know what else to do.
+                             bint is_client, bint bumps_epoch, write, int descriptor, int64_t size,
+                             IndexTail offsets=None, IndexTail times=None, int64_t base_offset=0) except? -1:
+        """Judges a batch, stamps it, has it written behind ``size`` bytes of the file, with the index entries that are
+        due, and takes it into account, in one call; returns the last stable offset. -1, and nothing is changed, for
+        all that is more than that: several batches, a marker that aborts, one that is refused or a repetition, no
+        permission, an entry that an index has no room for. Then the same steps are taken one by one, by those who
+        know what else to do.
 
         ``producers`` is the handle of a ProducerTable, ``write(descriptor, data, position)`` the disk's. Where it
         raises, nothing counts, and nothing more is allowed.
         """
         cdef ol_producers *table
-        cdef int64_t timed = 0, found = 0, duplicate_of = -1
+        cdef int64_t made, timed = 0, found = 0, duplicate_of = -1
+        cdef uint8_t offset_entry[OL_OFFSET_ENTRY_BYTES]
+        cdef uint8_t time_entry[OL_TIME_ENTRY_BYTES]
         cdef ol_aborted none
         if batch is None:
             raise TypeError("there is no batch to append")
@@ -216,7 +221,8 @@ cdef class IndexState:
         if (batch._count != 1
                 or (batch._one.attributes & OL_ATTR_CONTROL
                     and (is_client or batch._one.control_type != OL_CONTROL_COMMIT))
-                or self._state.bytes_since_entry > self._state.interval_bytes
+                or (self._state.bytes_since_entry > self._state.interval_bytes
+                    and not _takes_entries(offsets, times, next_offset - base_offset))
                 or not self._has_room(batch, size, next_offset)
                 or ol_producers_judge(table, &batch._one, is_client, bumps_epoch, &duplicate_of) != OL_ACCEPT):
             return -1
@@ -224,38 +230,87 @@ cdef class IndexState:
         batch._move(size)
         self._prepared = self._state
         self._has_entries = False
-        ol_index_rows(&self._prepared, &batch._one, 1, 0, NULL, NULL, &timed)
+        made = ol_index_rows(&self._prepared, &batch._one, 1, base_offset, offset_entry, time_entry, &timed)
         try:
-            if not _is_written(write, descriptor, data, size):
-                write(descriptor, data, size)
+            _write_all(write, descriptor, data, size)
+            if made:
+                _write_entry(write, offsets, offset_entry, OL_OFFSET_ENTRY_BYTES)
+            if timed:
+                _write_entry(write, times, time_entry, OL_TIME_ENTRY_BYTES)
             if ol_producers_replay(table, &batch._one, 1, &none, &found) != OL_OK:
                 raise MemoryError()
         except BaseException:
             self._size_max = -1
             raise
         self._state = self._prepared
+        if made:
+            offsets.count += made
+            times.count += timed
+            if offsets.count >= offsets.count_max or times.count >= times.count_max:
+                self._size_max = -1
         found = ol_producers_first_open(table)
         return batch._next_offset() if found < 0 else found
+
+
+cdef class IndexTail:
+    """The end of an index that is written. Single writer, many readers below ``count``."""
+    cdef public int64_t count
+    cdef public int64_t count_max      # below the capacity, where slots are kept
+    cdef public int _descriptor
+    cdef public object _entries        # the mapping of the file
+
+
+cdef bint _takes_entries(IndexTail offsets, IndexTail times, int64_t next_relative_offset) except -1:
+    """Whether there is room for an entry in both indexes, and it would rise above the last one."""
+    cdef Py_buffer view
+    cdef bint rises = False
+    cdef int64_t last
+    if (offsets is None or times is None or offsets._descriptor < 0 or times._descriptor < 0
+            or offsets.count >= offsets.count_max or times.count >= times.count_max):
+        return False
+    PyObject_GetBuffer(offsets._entries, &view, PyBUF_SIMPLE)
+    last = offsets.count - 1
+    if 0 <= last < view.len // OL_OFFSET_ENTRY_BYTES:
+        # A search in the last entry alone: slot 0 where it lies below, -1 where it does not.
+        rises = ol_offset_index_find(<const uint8_t *>view.buf + OL_OFFSET_ENTRY_BYTES * last, 1,
+                                     next_relative_offset - 1) == 0
+    PyBuffer_Release(&view)
+    return rises or last < 0
 
 
 cdef object PLAIN_WRITE = Disk.write
 
 
-cdef bint _is_written(write, int descriptor, data, int64_t position) except -1:
-    """Does what the real disk's write() does, without its frames; False where that has to be called: of a disk that
-    is another one, and after anything but success, since it knows what to do and what to raise."""
+cdef inline bint _is_plain(write) noexcept:
+    """Whether this is the real disk's, and no other's, so that a system call does what it does, without its frames."""
+    return PyMethod_Check(write) and PyMethod_GET_FUNCTION(write) == <PyObject *>PLAIN_WRITE
+
+
+cdef int _write_all(write, int descriptor, data, int64_t position) except -1:
+    """What is anything but success is left to the disk: it knows what to do and what to raise."""
     cdef Py_buffer view
     cdef ssize_t written
-    if not PyMethod_Check(write) or PyMethod_GET_FUNCTION(write) != <PyObject *>PLAIN_WRITE:
-        return False
-    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
-    if view.len < NOGIL_BYTES:
-        written = pwrite(descriptor, view.buf, <size_t>view.len, position)
-    else:
-        with nogil:
+    cdef bint done = False
+    if _is_plain(write):
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        if view.len < NOGIL_BYTES:
             written = pwrite(descriptor, view.buf, <size_t>view.len, position)
-    PyBuffer_Release(&view)
-    return written == view.len
+        else:
+            with nogil:
+                written = pwrite(descriptor, view.buf, <size_t>view.len, position)
+        done = written == view.len
+        PyBuffer_Release(&view)
+    if not done:
+        write(descriptor, data, position)
+    return 0
+
+
+cdef int _write_entry(write, IndexTail index, const uint8_t *entry, int size) except -1:
+    """Behind the last one; it counts when the count says so."""
+    cdef int64_t position = index.count * size
+    if not (_is_plain(write) and pwrite(index._descriptor, entry, <size_t>size, position) == size):
+        write(index._descriptor, (<const char *>entry)[:size], position)
+    return 0
 
 
 cdef tuple NO_ENTRIES = (b"", b"")
@@ -641,7 +696,10 @@ cdef class TailLock:
 
 cdef class SegmentTail:
     """The end of a segment that is written."""
+    cdef public int64_t base_offset
     cdef public int64_t size
+    cdef public IndexTail offset_index
+    cdef public IndexTail time_index
     cdef public object disk            # None: this process may change nothing
     cdef public object state           # IndexState; None: it is not written
     cdef public int _descriptor
@@ -656,7 +714,8 @@ cdef class SegmentTail:
             return -1
         try:
             stable = (<IndexState>self.state).append_one(data, batch, producers, next_offset, leader_epoch, is_client,
-                                                         bumps_epoch, self.disk.write, self._descriptor, size)
+                                                         bumps_epoch, self.disk.write, self._descriptor, size,
+                                                         self.offset_index, self.time_index, self.base_offset)
         except BaseException:
             self._is_synced = False
             self._torn_end = size + <int64_t>batch._bytes()
@@ -701,12 +760,11 @@ cdef class PartitionTail:
     def __cinit__(self, *args, **options):
         self.lock = TailLock()
 
-    def append_small(self, data, int32_t leader_epoch, int64_t now_ms, type answer not None):
-        """Admits a client's batch that is small and no part of a transaction, where nothing stands before it. The answer
-        is a named tuple of base offset, last offset, log append time, whether it was a repetition, and None.
-        None where nothing was done: append_as_leader() knows what else to do."""
+    cdef object _append_small(self, data, int32_t leader_epoch, int64_t now_ms, type answer, pending):
+        """Admits a client's batch that is small and no part of a transaction, where nothing stands before it. None where
+        nothing was done: append_as_leader() knows what else to do."""
         cdef Batches batch = None
-        cdef int64_t base_offset
+        cdef int64_t base_offset, end
         if type(self._client_rules) is Rules:
             # What is larger should not be proven twice, should there be more to do.
             batch = (<Rules>self._client_rules)._check(data, now_ms, NOGIL_BYTES - 1)
@@ -715,8 +773,10 @@ cdef class PartitionTail:
         base_offset = self._append(data, batch, leader_epoch, True, True)
         if base_offset < 0:
             return None
+        end = batch._next_offset()
         # Past the constructor of a named tuple, which takes longer than the batch's checks.
-        return PyTuple_Type.tp_new(answer, ((base_offset, batch._next_offset() - 1, -1, False, None),), NULL)
+        return PyTuple_Type.tp_new(answer, ((base_offset, end - 1, -1, False,
+                                             None if pending is None else pending(self, end)),), NULL)
 
     def _append_one(self, data, Batches batch not None, int32_t leader_epoch, bint is_client, bint bumps_epoch):
         """Judges, stamps and writes a batch where that is all there is to do, as nearly always; returns its base offset.
@@ -772,3 +832,31 @@ cdef class PartitionTail:
                 self._slot.show(end, stable)
         for watcher in self.watchers:
             watcher()
+
+
+cdef class BrokerTail:
+    """Where a broker takes in batches. A subclass has ``_produce()``, which knows all that a batch may need."""
+    cdef public dict _open             # partitions by their keys
+    cdef public object now_ms
+    cdef public int32_t leader_epoch
+    cdef public bint is_synced         # an answer waits for the device
+    cdef public frozenset _own_topics  # topics that clients do not write
+    cdef public type _answer           # a named tuple: base offset, last offset, log append time, is a repetition, pending
+    cdef public object _pending        # of a partition and an offset: what an answer waits for
+
+    def produce(self, key not None, batch, *, int acks=-1, str transactional_id=None, int transaction_version=2):
+        """Appends one batch, in a writable buffer that is stamped in place.
+
+        A transactional batch joins its transaction by itself in version 2, and must belong to it already in version
+        1. It is durable when the transaction is; any other is acknowledged after what ``pending`` stands for.
+        """
+        cdef PartitionTail partition = self._open.get(key)
+        # A named tuple is asked without its slots, which go by way of Python.
+        if (partition is not None and transactional_id is None and PyTuple_Check(key)
+                and <object>PyTuple_GET_ITEM(key, 0) not in self._own_topics):
+            produced = partition._append_small(
+                batch, self.leader_epoch, self.now_ms(), self._answer,
+                self._pending if self.is_synced and acks else None)
+            if produced is not None:
+                return produced
+        return self._produce(key, batch, acks, transactional_id, transaction_version)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from .._native import process
 from .._native.crew import Crew
-from .._native.segment import attributes_of
+from .._native.segment import BrokerTail, attributes_of
 from ..base import clock
 from ..base.config import BROKER, read_options, topic_defaults
 from ..base.disk import Disk
@@ -99,7 +99,7 @@ def _uuid_bytes(topic_id: str) -> bytes:
     return base64.urlsafe_b64decode(topic_id + "==")
 
 
-class Broker(TransactionVerbs, GroupVerbs, ConfigVerbs, TopicVerbs):
+class Broker(TransactionVerbs, GroupVerbs, ConfigVerbs, TopicVerbs, BrokerTail):
     """An embedded broker: the one writer of a data directory."""
 
     def __init__(
@@ -124,10 +124,11 @@ class Broker(TransactionVerbs, GroupVerbs, ConfigVerbs, TopicVerbs):
         # Kafka's default is to make them. Here a name that was mistyped is an error, unless this is asked for.
         self.creates_topics: bool = self._given.get("auto.create.topics.enable", False)
         self.is_synced = durability == "fsync"
+        self._own_topics, self._answer, self._pending = INTERNAL, Produced, PendingSync
         self.crew = Crew()
         self._disk = disk or Disk()
         self._lock = threading.RLock()
-        self._open: dict[TopicPartition, Partition] = {}
+        self._open = {}
         self._options: dict[str, PartitionOptions] = {}
         self._defaults = topic_defaults(self.config)
         self._is_closed = False
@@ -170,7 +171,7 @@ class Broker(TransactionVerbs, GroupVerbs, ConfigVerbs, TopicVerbs):
         ``leader-epoch-checkpoint``, which is written whole. An epoch tells apart what two leaders wrote at one offset,
         and after a clean stop nothing that anybody read can be gone.
         """
-        self.leader_epoch: int = self._metadata.facts.get("leader_epoch", -1)
+        self.leader_epoch = self._metadata.facts.get("leader_epoch", -1)
         if self.leader_epoch < 0 or not goes_on:
             self.leader_epoch += 1
             self._metadata.put({"leader_epoch": self.leader_epoch})
@@ -336,38 +337,29 @@ class Broker(TransactionVerbs, GroupVerbs, ConfigVerbs, TopicVerbs):
 
     # ------------------------------------------------------------ records
 
-    def produce(
+    def _produce(
         self,
         key: TopicPartition,
         batch: Buffer,
-        *,
-        acks: int = -1,
-        transactional_id: str | None = None,
-        transaction_version: int = 2,
+        acks: int,
+        transactional_id: str | None,
+        transaction_version: int,
     ) -> Produced:
-        """Appends one batch, in a writable buffer that is stamped in place.
-
-        A transactional batch joins its transaction by itself in version 2, and must belong to it already in version
-        1. It is durable when the transaction is; any other is acknowledged after what ``pending`` stands for.
-        """
-        partition = self._open.get(key) or self.partition(key)
+        """What produce() does with a batch that is more than small, sound and the next one."""
+        partition = self.partition(key)
         if key.topic in INTERNAL:
             raise InvalidTopicError(f"{key.topic} is written by the broker alone")
-        produced = None
-        if transactional_id is None:
-            produced = partition.append_small(batch, self.leader_epoch, self.now_ms(), Produced)
-        if produced is None:
-            if attributes_of(batch) & TRANSACTIONAL:
-                return self._produce_in_transaction(
-                    partition, batch, transactional_id, transaction_version
-                )
-            appended = partition.append_as_leader(
-                batch, leader_epoch=self.leader_epoch, now_ms=self.now_ms()
+        if attributes_of(batch) & TRANSACTIONAL:
+            return self._produce_in_transaction(
+                partition, batch, transactional_id, transaction_version
             )
-            produced = Produced(*appended, None)
-        if self.is_synced and acks != 0:
-            return produced._replace(pending=PendingSync(partition, produced.last_offset + 1))
-        return produced
+        appended = partition.append_as_leader(
+            batch, leader_epoch=self.leader_epoch, now_ms=self.now_ms()
+        )
+        is_pending = self.is_synced and acks != 0
+        return Produced(
+            *appended, PendingSync(partition, appended.last_offset + 1) if is_pending else None
+        )
 
     def _produce_in_transaction(
         self, partition: Partition, batch: Buffer, transactional_id: str | None, version: int

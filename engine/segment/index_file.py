@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from .._native.segment import IndexTail
 from ..base.disk import map_descriptor, map_file, read_at
 from ..base.errors import CorruptFileError
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer
-
     from ..base.disk import Disk
 
 
-class IndexFile:
+class IndexFile(IndexTail):
     """Entries in a file; the subclass knows what they mean. Single writer, many readers below ``count``."""
 
     entry_bytes: ClassVar[int]
@@ -30,7 +29,7 @@ class IndexFile:
         self.count = 0
         self.capacity = 0
         self.count_max = 0  # below the capacity, where slots are kept
-        self._entries: Buffer = b""
+        self._entries = b""
         self._descriptor = -1
         self._disk: Disk | None = None
 

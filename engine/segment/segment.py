@@ -91,8 +91,8 @@ class Segment(SegmentTail):
         self.options = options
         self.disk = disk
         stem = f"{directory}/{file_name(base_offset, '')}"
-        self.offset_index = OffsetIndex(f"{stem}{OFFSET_INDEX}{suffix}", base_offset)
-        self.time_index = TimeIndex(f"{stem}{TIME_INDEX}{suffix}", base_offset)
+        self.offset_index: OffsetIndex = OffsetIndex(f"{stem}{OFFSET_INDEX}{suffix}", base_offset)
+        self.time_index: TimeIndex = TimeIndex(f"{stem}{TIME_INDEX}{suffix}", base_offset)
         self.txn_index = TxnIndexFile(f"{stem}{TXN_INDEX}{suffix}", base_offset)
         self._indexed = False
         self._descriptor = -1
