@@ -359,6 +359,20 @@ typedef struct progress {
     int32_t index; /* of the next record in the batch */
 } progress;
 
+/* So many records of one shape are proven before they are copied: what is copied is still in the nearest cache. */
+enum { RUN_BYTES = 16 << 10 };
+
+/* The values of a run of records of one shape. That 15 bytes more are written does no harm: each record takes more bytes of
+ * the payload than its values take here, there is room for all of the payload, and it goes on behind the run. */
+ALWAYS_INLINE void put_alike(sink *to, int64_t slot, const uint8_t *from, int32_t size,
+                             int64_t stride, int64_t count) {
+    int32_t end = (int32_t)to->size;
+    int32_t *ends = to->offsets + slot + 1;
+    if (size) ol_copy_alike(to->data + to->size, from, (size_t)size, (size_t)stride, count);
+    for (int64_t i = 0; i < count; i++) ends[i] = end += size;
+    to->size += (size_t)(count * size);
+}
+
 /* Decodes records for as long as they have the known shape and are in order: no sizes to look at, no
  * headers, no nulls to mark one by one. What ends the run is left to the loop that tells what is wrong.
  * Returns false without memory. */
@@ -370,22 +384,37 @@ ALWAYS_INLINE bool fill_alike(progress *done, const shape *known, const ol_heade
         *known; /* a copy: for all a compiler knows, what is stored may be the shape */
     const int32_t key_size = alike.key_size < 0 ? 0 : alike.key_size;
     const int32_t value_size = alike.value_size < 0 ? 0 : alike.value_size;
+    const int64_t run_max = alike.size > RUN_BYTES ? 1 : RUN_BYTES / alike.size;
     int64_t *offsets = columns->offsets, *timestamps = columns->timestamps;
     int32_t *header_starts = columns->header_starts;
     const uint8_t *at = done->at;
     int64_t slot = done->slot, last_delta = done->last_delta;
-    const int64_t first = slot, stop = slot + (header->record_count - done->index);
+    const int64_t first = slot, whole = (end - at - SHAPE_HEAD_MAX) / alike.size;
+    const int64_t left = header->record_count - done->index,
+                  stop = slot + (whole < left ? whole : left);
     fields record;
-    while (slot < stop && read_alike(&record, &alike, at, end) &&
-           offset_in_order(header, last_delta, &record)) {
-        if (ahead) prefetch(at, ahead);
-        last_delta = record.offset_delta;
-        offsets[slot] = header->base_offset + record.offset_delta;
-        timestamps[slot] = record_timestamp(header, record.timestamp_delta);
-        put_value(keys, slot, record.key, key_size, views, in_place);
-        put_value(values, slot, record.value, value_size, views, in_place);
-        header_starts[++slot] = headers;
-        at += alike.size;
+    while (slot < stop) {
+        const uint8_t *start = at;
+        const int64_t run = slot, run_end = stop - slot < run_max ? stop : slot + run_max;
+        while (slot < run_end && read_alike_near(&record, &alike, at) &&
+               offset_in_order(header, last_delta, &record)) {
+            if (ahead) prefetch(at, ahead);
+            last_delta = record.offset_delta;
+            offsets[slot] = header->base_offset + record.offset_delta;
+            timestamps[slot] = record_timestamp(header, record.timestamp_delta);
+            if (views) {
+                put_value(keys, slot, record.key, key_size, views, in_place);
+                put_value(values, slot, record.value, value_size, views, in_place);
+            }
+            at += alike.size;
+            slot++;
+        }
+        for (int64_t i = run; i < slot; i++) header_starts[i + 1] = headers;
+        if (!views) {
+            put_alike(keys, run, start + alike.key_at, key_size, alike.size, slot - run);
+            put_alike(values, run, start + alike.value_at, value_size, alike.size, slot - run);
+        }
+        if (slot < run_end) break;
     }
     *done = (progress){at, slot, last_delta, done->index + (int32_t)(slot - first)};
     return (alike.key_size >= 0 || mark_nulls(keys->binary, first, slot, columns->capacity)) &&
@@ -403,7 +432,8 @@ ALWAYS_INLINE ol_status fill(const ol_decoder *decoder, ol_columns *columns, con
     int32_t *header_starts = columns->header_starts;
     int32_t headers = (int32_t)columns->header_count;
     int64_t last_delta = -1, last_size = -1, slot = columns->count;
-    size_t ahead = in_place ? prefetch_distance(decoder) : 0;
+    bool in_buffer = payload == decoder->base + header.position + OL_HEADER_BYTES;
+    size_t ahead = in_buffer ? prefetch_distance(decoder) : 0;
     shape known = {.size = 0};
     for (int32_t index = 0; index < header.record_count; index++) {
         fields record;

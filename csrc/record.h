@@ -183,11 +183,8 @@ ALWAYS_INLINE int32_t short_varint(uint32_t bytes) {
     return ol_unzigzag32((bytes & 0x3fff) | (bytes & 0x3fff0000) >> 2);
 }
 
-/* Reads the record at `at` if it has the known shape. With 16 bytes behind the record no load reaches past
- * the end; the last ones of a batch are read the long way. */
-ALWAYS_INLINE bool read_alike(fields *record, const shape *known, const uint8_t *at,
-                              const uint8_t *end) {
-    if (!known->size || end - at < known->size + SHAPE_HEAD_MAX) return false;
+/* Reads the record at `at` if it has the known shape; 16 bytes behind it no load reaches past the end. */
+ALWAYS_INLINE bool read_alike_near(fields *record, const shape *known, const uint8_t *at) {
     uint64_t head[2];
     memcpy(head, at, sizeof head);
     if (((head[0] & known->mask[0]) ^ known->bits[0]) |
@@ -206,6 +203,13 @@ ALWAYS_INLINE bool read_alike(fields *record, const shape *known, const uint8_t 
     record->value = at + known->value_at;
     record->headers = record->end = at + known->size;
     return true;
+}
+
+/* The same where that is not known; the last records of a batch are read the long way. */
+ALWAYS_INLINE bool read_alike(fields *record, const shape *known, const uint8_t *at,
+                              const uint8_t *end) {
+    return known->size && end - at >= known->size + SHAPE_HEAD_MAX &&
+           read_alike_near(record, known, at);
 }
 
 /* Reads the next record one way or the other; two of the same size in a row are worth a look at their shape. */

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from oncelog.base.errors import BatchError
 from oncelog.client.arrow import record_batch
 from oncelog.segment import batch
 from oncelog.segment.batch import Attributes, Codec, ControlType
@@ -516,3 +517,46 @@ def test_long_runs_of_one_shape_keep_their_nulls(null: str, views: bool) -> None
         part.validate(full=True)
         for name, given_column in (("key", keys), ("value", values)):
             assert part.column(name).null_count == given_column.count(None)
+
+
+@pytest.mark.parametrize("views", [False, True])
+@pytest.mark.parametrize("key_size", [None, 0, 9])
+@pytest.mark.parametrize("size", [0, 1, 15, 16, 17, 63, 64, 65, 100, 5000, 20_000])
+def test_runs_of_one_size_are_copied_whole_and_no_further(
+    size: int, key_size: int | None, views: bool
+) -> None:
+    """Goal: values that are copied in words of 16 bytes have their own bytes, up to the last record of a batch.
+    Method: sizes around the words, more records than are copied at a time, every value another."""
+    count = max(3, 40_000 // (size + 10))
+    values = [bytes((number + at) % 251 for at in range(size)) for number in range(count)]
+    keys: list[bytes | None] = [None] * count
+    if key_size is not None:
+        keys = [(b"%09d" % number)[:key_size] for number in range(count)]
+    timestamps = [NOW + number for number in range(count)]
+    encoded = batch.encode(values, keys=keys, timestamps=timestamps, batch_size=1 << 20)
+    (columns,) = batch.decode(memoryview(encoded), batch.scan(encoded), views=views)
+    part = record_batch(columns)
+    part.validate(full=True)
+    assert part.column("value").to_pylist() == values
+    assert part.column("key").to_pylist() == keys
+    assert part.column("offset").to_pylist() == list(range(count))
+
+
+@pytest.mark.parametrize("views", [False, True])
+def test_a_record_that_is_wrong_far_within_a_run_is_named(views: bool) -> None:
+    """Goal: a run that is proven in pieces ends at the record that is not sound, in whichever piece it lies.
+    Method: the last byte of a record, its count of headers, says that there is one."""
+    count = 1000
+    encoded = bytes(batch.encode([b"v" * 100] * count, timestamp_ms=NOW, batch_size=1 << 20))
+    rows = batch.scan(encoded)
+    ends = [61]
+    for _ in range(count):  # a length of two bytes, zigzag, and as many bytes
+        low, high = encoded[ends[-1] : ends[-1] + 2]
+        ends.append(ends[-1] + 2 + ((low & 0x7F | high << 7) >> 1))
+    assert ends[-1] == len(encoded)
+    for record in (2, 137, 138, 139, 500, count - 1):
+        broken = bytearray(encoded)
+        broken[ends[record + 1] - 1] = 2
+        with pytest.raises(BatchError) as caught:
+            list(batch.decode(memoryview(broken), rows, views=views, check_crc=False))
+        assert caught.value.record == record
