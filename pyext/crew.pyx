@@ -20,6 +20,10 @@ from collections import deque
 from queue import SimpleQueue
 
 cimport cython
+from libc.stdint cimport int64_t
+
+cdef extern from "Python.h":
+    unsigned long PyThread_get_thread_ident()
 
 # How many who work may wait for the device at a time: one more gathers the next group meanwhile. With more of them the
 # groups become small, and everybody waits alone again.
@@ -125,4 +129,98 @@ cdef class Crew:
             self._turn.release()
             if waiting is not None:
                 (<_Waiting>waiting).bell.put(None)
+        return 0
+
+
+@cython.final
+cdef class GroupCommit:
+    """How far a log is on the device, for threads that wait for it: whoever finds no sync under way does the next one, for
+    all that was written by then; the others sleep, and find themselves covered, or one of them goes next.
+
+    ``sync(offset)`` syncs what there is and returns how far; it raises where an offset cannot be reached. A failure
+    is that of the thread that met it; the next in turn calls ``sync`` as well, which knows of it.
+    """
+    cdef readonly int64_t end
+    cdef object _sync
+    cdef list _bells           # of those who sleep
+    cdef bint _is_taken
+    cdef unsigned long _syncer # the thread whose turn it is; it counts only while the turn is taken
+    cdef int64_t _cuts         # how often the end was taken back: a sync from before says nothing then
+    cdef int64_t _cuts_before  # when the turn was taken
+
+    def __cinit__(self, sync not None):
+        self._sync = sync
+        self._bells = []
+
+    def reach(self, int64_t offset):
+        """Returns when everything below an offset is on the device."""
+        try:
+            while self._is_next(offset):
+                self._finish(self._sync(offset))
+        finally:  # also where a person interrupts: the others would wait for ever
+            self._give_up()
+
+    def begin(self, int64_t offset):
+        """Takes the turn, if nobody has it and the offset is not covered; ``finish`` or ``give_up`` ends it."""
+        return self._takes(offset)
+
+    def finish(self, int64_t end):
+        """Ends this thread's turn: what was there when it began is on the device up to an offset."""
+        self._finish(end)
+
+    def give_up(self):
+        """Ends this thread's turn, if it has it, with nothing to say."""
+        self._give_up()
+
+    def rise(self, int64_t end):
+        """Somebody else has seen to it that all below an offset is on the device."""
+        self.end = max(self.end, end)
+        self._wake_all()
+
+    def fall(self, int64_t end):
+        """The log is cut at an offset."""
+        self.end = min(self.end, end)
+        self._cuts += 1
+
+    cdef bint _takes(self, int64_t offset) noexcept:
+        if self._is_taken or self.end >= offset:
+            return False
+        self._is_taken = True
+        self._syncer = PyThread_get_thread_ident()
+        self._cuts_before = self._cuts
+        return True
+
+    cdef bint _is_next(self, int64_t offset) except -1:
+        """Waits until the offset is covered, or it is this thread's turn to sync."""
+        cdef object bell = None
+        while self.end < offset:
+            if self._takes(offset):
+                return True
+            if bell is None:
+                bell = SimpleQueue()
+                continue  # whatever has changed while it was made
+            self._bells.append(bell)
+            bell.get()
+        return False
+
+    cdef int _finish(self, int64_t end) except -1:
+        if self._cuts_before == self._cuts:
+            self.end = max(self.end, end)
+        return self._pass_on()
+
+    cdef int _give_up(self) except -1:
+        if self._is_taken and self._syncer == PyThread_get_thread_ident():
+            return self._pass_on()
+        return 0
+
+    cdef int _pass_on(self) except -1:
+        self._is_taken = False
+        return self._wake_all()
+
+    cdef int _wake_all(self) except -1:
+        cdef list bells
+        if self._bells:
+            bells, self._bells = self._bells, []
+            for bell in bells:
+                bell.put(None)
         return 0

@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """What a segment does with bytes: index search and growth, validation and stamping of appends.
 Room    wraps csrc/index.c and the append side of csrc/{header,decode}.c: mappings come in as buffers; of files it knows
-        the descriptor that one append goes to, on the real disk alone. The tails hold what an append changes.
+        the descriptor that one append goes to and is synced, on the real disk alone. The tails hold what an append changes.
 Borrow  buffers are pinned for the call.
 GIL     released over batches of NOGIL_BYTES or more; less, and a search, is shorter than the switch.
 Fails   with oncelog.base.errors types that name position, offset and record.
@@ -15,9 +15,10 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_Check, PyTuple_GET_ITEM
+from libc.errno cimport EINTR, errno
 from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy
+from libc.string cimport memcpy, strerror
 from oncelog_c cimport (
     OL_ACCEPT, OL_ATTR_CODEC, OL_ATTR_CONTROL, OL_ATTR_TRANSACTIONAL, OL_CONTROL_ABORT, OL_CONTROL_COMMIT, OL_HEADER_BYTES,
     OL_OFFSET_ENTRY_BYTES, OL_OK, OL_TIME_ENTRY_BYTES, check, decompressed, hold_rows, ol_aborted, ol_batches_stamp,
@@ -50,6 +51,12 @@ cdef extern from "Python.h":
 
 cdef extern from "unistd.h" nogil:
     ssize_t pwrite(int descriptor, const void *data, size_t size, int64_t position)
+    int fdatasync(int descriptor)
+    int close(int descriptor)
+
+cdef extern from "fcntl.h":
+    enum: F_DUPFD_CLOEXEC
+    int fcntl(int descriptor, int command, int least)
 
 assert HEADER_DTYPE.itemsize == sizeof(ol_header)
 
@@ -813,6 +820,35 @@ cdef class PartitionTail:
         finally:
             self.lock._give()
 
+    def _sync_last(self, int64_t offset):
+        """Brings the last segment to the device, where nothing else has to go there, as nearly always; returns up to where
+        the log is there then. -1 where nothing was done: then it takes the same steps one by one."""
+        cdef SegmentTail segment
+        cdef int64_t end
+        cdef int descriptor, failed
+        self.lock._take()
+        try:
+            if (self._writable_in != <long>self._forks() or not self._state_loaded or self.log is None
+                    or self.producers is None or not self.log.segments):
+                return -1
+            segment = self.log.segments[len(self.log.segments) - 1]
+            end = self.producers.next_offset
+            if (end < offset or type(segment.disk) is not Disk or segment._is_synced or segment._descriptor < 0
+                    or segment.base_offset >= <int64_t>(<object>self)._commits.end):
+                return -1
+            # One of our own: the segment may be rolled, cut or removed meanwhile.
+            descriptor = fcntl(segment._descriptor, F_DUPFD_CLOEXEC, 0)
+            if descriptor < 0:
+                return -1
+        finally:
+            self.lock._give()
+        with nogil:
+            failed = _synced(descriptor)
+            close(descriptor)
+        if failed:
+            raise OSError(failed, strerror(failed).decode())
+        return end
+
     cpdef _publish(self, Batches batches, int64_t stable):
         """Batches were written: tells readers in this process and in others how far they may see."""
         cdef int64_t end, shown
@@ -832,6 +868,14 @@ cdef class PartitionTail:
                 self._slot.show(end, stable)
         for watcher in self.watchers:
             watcher()
+
+
+cdef int _synced(int descriptor) noexcept nogil:
+    """0 when what was written is on the device, else what the device says: a second try would not know of it."""
+    while fdatasync(descriptor) != 0:
+        if errno != EINTR:
+            return errno
+    return 0
 
 
 cdef class BrokerTail:

@@ -19,6 +19,7 @@ import functools
 import itertools
 from typing import TYPE_CHECKING, NamedTuple
 
+from .._native.crew import GroupCommit
 from .._native.process import forks
 from .._native.segment import Batches, PartitionTail, stamp
 from ..base.disk import Disk
@@ -42,7 +43,7 @@ from .admission import (
     replicated,
     rules_of,
 )
-from .group_commit import GroupCommit, Unsynced, unsynced_from
+from .group_commit import Unsynced, unsynced_from
 from .opening import OpenedPartition
 from .producer_state import ActiveProducer, active_producers
 from .published import Bounds
@@ -441,12 +442,21 @@ class Partition(OpenedPartition, PartitionTail):
 
     def _sync_logs(self, offset: int) -> int:
         """Syncs what was written, and that alone; returns how far that goes. Without the lock but for a moment."""
+        try:
+            end = self._sync_last(offset)
+        except OSError:
+            with self._going_offline():  # entered only here: that takes as long as all the rest
+                raise
+        return end if end >= 0 else self._sync_all(offset)
+
+    def _sync_all(self, offset: int) -> int:
+        """The same where there are new files and names, or another disk than the real one."""
         unsynced = self._unsynced(offset)
         assert self._disk is not None
         try:
             unsynced.write(self._disk, self.directory)
         except (KafkaStorageError, OSError):
-            with self._going_offline():  # entered only here: that takes as long as all the rest
+            with self._going_offline():
                 raise
         finally:
             unsynced.close(self._disk)

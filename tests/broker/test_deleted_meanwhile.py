@@ -75,17 +75,21 @@ def test_a_sync_that_ends_after_its_topic_writes_nothing_into_the_slot_of_anothe
     with opened(tmp_path, topics={"orders": 1}, durability="fsync") as broker:
         broker.produce(ORDERS, plain(broker, *(b"%d" % number for number in range(50))))
         partition = broker.partition(ORDERS)
-        reach = partition._commits.reach
+        commits = partition._commits
 
-        def delete_after(offset: int) -> None:
-            reach(offset)
-            broker.delete_topics(["orders"])
-            create(broker, {"others": 1})
-            pending = broker.produce(OTHERS, plain(broker, b"only")).pending
-            assert pending is not None
-            pending.wait()
+        class DeletingAfter:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(commits, name)
 
-        monkeypatch.setattr(partition._commits, "reach", delete_after)
+            def reach(self, offset: int) -> None:
+                commits.reach(offset)
+                broker.delete_topics(["orders"])
+                create(broker, {"others": 1})
+                pending = broker.produce(OTHERS, plain(broker, b"only")).pending
+                assert pending is not None
+                pending.wait()
+
+        monkeypatch.setattr(partition, "_commits", DeletingAfter())
         partition.sync_to(50)
         reader = DataDirectory(tmp_path, now_ms=lambda: NOW)
         assert reader.get(OTHERS).log_end_offset == 1

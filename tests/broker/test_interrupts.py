@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from oncelog.partition.group_commit import GroupCommit
+from oncelog._native.crew import GroupCommit
 
 from .brokers import ORDERS, VerbProducer, opened
 
@@ -151,13 +151,14 @@ def test_an_interrupted_wait_for_the_device_leaves_the_turn_to_the_next() -> Non
     written = 0
 
     def sync(_: int) -> int:
-        return written
+        on_the_device = written
+        return on_the_device  # noqa: RET504 (a second line to be interrupted at)
 
     commits = GroupCommit(sync)
     for at in range(100):
         written += 1
         reach = functools.partial(commits.reach, written)
-        was_interrupted = interrupted(reach, at, ("group_commit.py",))
+        was_interrupted = interrupted(reach, at, ("test_interrupts.py",))
         within(5, reach)
         if not was_interrupted:
             return

@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -29,7 +30,6 @@ from tests.sim.sim_disk import SimDisk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 PATIENCE_S = 10
 SMALL = options(segment_bytes=500, interval=100)
@@ -234,14 +234,14 @@ def test_descriptors_are_given_back(tmp_path: Path) -> None:
     disk = NamingDisk()
     directory, partition = open_partition(tmp_path, disk=disk)
     Writer(partition).send(values(1))
-    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    before = len(list(Path("/proc/self/fd").iterdir()))
     for end in range(1, 9):
         partition.sync_to(end)
         Writer(partition).send(values(1))
     disk.fails = lambda _: True
     with pytest.raises(KafkaStorageError):
         partition.sync_to(9)
-    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
     disk.fails = lambda _: False
     directory.close()
 
@@ -331,4 +331,37 @@ def test_a_failed_look_at_the_files_is_an_error_and_no_end(tmp_path: Path) -> No
     disk.duplicate = duplicate  # type: ignore[method-assign]
     partition.sync_to(1)
     assert partition.durable_end_offset == 1
+    directory.close()
+
+
+def test_the_short_way_to_the_device_fails_like_the_long_one(tmp_path: Path) -> None:
+    """Goal: an error of the real disk's fdatasync is not tried again, and takes the partition offline.
+    Method: a pipe in the place of the file, which no device can sync; another disk always goes the long way."""
+    directory, partition = open_partition(tmp_path)
+    writer = Writer(partition, 1)
+    writer.send(values(3))
+    partition.sync_to(3)
+    writer.send(values(3))
+    segment = partition.log.active
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    assert partition._sync_last(7) == -1, "the log does not reach so far"
+    assert partition._sync_last(6) == 6
+    ends = os.pipe()
+    segment._descriptor, descriptor = ends[1], segment._descriptor
+    with pytest.raises(KafkaStorageError, match="Invalid argument"):
+        partition.sync_to(6)
+    segment._descriptor = descriptor
+    for end in ends:
+        os.close(end)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert partition.durable_end_offset == 3
+    with pytest.raises(KafkaStorageError, match="offline after"):
+        partition.sync_to(6)
+    assert partition._sync_last(6) == -1
+    directory.close()
+    directory, partition = open_partition(tmp_path / "other", disk=NamingDisk())
+    Writer(partition, 1).send(values(3))
+    partition.sync_to(3)
+    Writer(partition, 2).send(values(3))
+    assert partition._sync_last(6) == -1
     directory.close()

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from oncelog.base.errors import ProducerFencedError
+from oncelog.broker.answers import Produced
 from oncelog.broker.broker import Broker
-from oncelog.partition.partition import Appended, Partition
+from oncelog.partition.partition import Partition
 from oncelog.segment.batch import encode, records, scan, scan_prefix
 from oncelog.segment.names import TopicPartition
 from tests.broker.brokers import ManualClock, VerbProducer, crashed, create, opened, values_of
@@ -366,17 +367,17 @@ def test_the_planted_history_is_sound_without_a_bug(tmp_path: Path) -> None:
 
 def lose_an_append(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second plain batch is acknowledged and thrown away."""
-    append, left = Partition.append_as_leader, [2]
+    produce, left = Broker.produce, [2]
 
-    def appended(self: Partition, data: Any, **options: Any) -> Any:
-        if self.key == A and not memoryview(data)[22] & 0x30:
+    def produced(self: Broker, key: TopicPartition, data: Any, **options: Any) -> Produced:
+        if key == A and not memoryview(data)[22] & 0x30:
             left[0] -= 1
             if not left[0]:
-                end = self.log_end_offset
-                return Appended(end, end, -1, is_duplicate=False)
-        return append(self, data, **options)
+                end = self.partition(key).log_end_offset
+                return Produced(end, end, -1, is_duplicate=False, pending=None)
+        return produce(self, key, data, **options)
 
-    monkeypatch.setattr(Partition, "append_as_leader", appended)
+    monkeypatch.setattr(Broker, "produce", produced)
 
 
 def append_twice(monkeypatch: pytest.MonkeyPatch) -> None:
