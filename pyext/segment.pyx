@@ -888,7 +888,7 @@ cdef class BrokerTail:
     cdef public type _answer           # a named tuple: base offset, last offset, log append time, is a repetition, pending
     cdef public object _pending        # of a partition and an offset: what an answer waits for
 
-    def produce(self, key not None, batch, *, int acks=-1, str transactional_id=None, int transaction_version=2):
+    def produce(self, key not None, batch, *, int acks=-1, transactional_id=None, int transaction_version=2):
         """Appends one batch, in a writable buffer that is stamped in place.
 
         A transactional batch joins its transaction by itself in version 2, and must belong to it already in version
