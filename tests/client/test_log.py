@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 import time
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -225,3 +226,17 @@ def test_a_read_of_all_partitions_takes_those_that_are_here(tmp_path: Path) -> N
     shutil.rmtree(tmp_path / "orders-1")
     with oncelog.open(tmp_path, adopt=True) as log:
         assert [record.value for record in log.read("orders")] == [b"0", b"2"]
+
+
+def test_a_transactional_id_may_be_any_str(tmp_path: Path) -> None:
+    """Goal: an id from an enumeration or a path's own kind of str is taken for what it is."""
+
+    class Teller(StrEnum):
+        FIRST = "teller-1"
+
+    with oncelog.open(tmp_path / "log") as log:
+        log.create_topic("accounts")
+        producer = log.producer(transactional_id=Teller.FIRST)
+        with producer, producer.transaction():
+            producer.send("accounts", b"-10")
+        assert [record.value for record in log.read("accounts")] == [b"-10"]
