@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import random
@@ -234,14 +235,14 @@ def test_descriptors_are_given_back(tmp_path: Path) -> None:
     disk = NamingDisk()
     directory, partition = open_partition(tmp_path, disk=disk)
     Writer(partition).send(values(1))
-    before = len(list(Path("/proc/self/fd").iterdir()))
+    opened = descriptors_of(partition.log.active._descriptor)
     for end in range(1, 9):
         partition.sync_to(end)
         Writer(partition).send(values(1))
     disk.fails = lambda _: True
     with pytest.raises(KafkaStorageError):
         partition.sync_to(9)
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert descriptors_of(partition.log.active._descriptor) == opened, "those of its own are closed"
     disk.fails = lambda _: False
     directory.close()
 
@@ -334,6 +335,17 @@ def test_a_failed_look_at_the_files_is_an_error_and_no_end(tmp_path: Path) -> No
     directory.close()
 
 
+def descriptors_of(descriptor: int) -> list[int]:
+    """All descriptors of this process for the same file."""
+    wanted = os.fstat(descriptor)
+    found = []
+    for name in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):  # the directory's own is closed by now
+            if os.path.samestat(os.fstat(int(name.name)), wanted):
+                found.append(int(name.name))
+    return sorted(found)
+
+
 def test_the_short_way_to_the_device_fails_like_the_long_one(tmp_path: Path) -> None:
     """Goal: an error of the real disk's fdatasync is not tried again, and takes the partition offline.
     Method: a pipe in the place of the file, which no device can sync; another disk always goes the long way."""
@@ -343,17 +355,19 @@ def test_the_short_way_to_the_device_fails_like_the_long_one(tmp_path: Path) -> 
     partition.sync_to(3)
     writer.send(values(3))
     segment = partition.log.active
-    before = len(list(Path("/proc/self/fd").iterdir()))
+    opened = descriptors_of(segment._descriptor)
     assert partition._sync_last(7) == -1, "the log does not reach so far"
     assert partition._sync_last(6) == 6
     ends = os.pipe()
+    pipes = descriptors_of(ends[1])
     segment._descriptor, descriptor = ends[1], segment._descriptor
     with pytest.raises(KafkaStorageError, match="Invalid argument"):
         partition.sync_to(6)
+    assert descriptors_of(ends[1]) == pipes, "also after an error"
     segment._descriptor = descriptor
     for end in ends:
         os.close(end)
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert descriptors_of(segment._descriptor) == opened, "those of its own are closed"
     assert partition.durable_end_offset == 3
     with pytest.raises(KafkaStorageError, match="offline after"):
         partition.sync_to(6)
