@@ -10,20 +10,27 @@
 #include <stdint.h>
 #include <string.h>
 
+/* As many blocks of 64 bytes as there are; returns how far that is. */
+static inline __attribute__((always_inline)) size_t copy_blocks(uint8_t *restrict to,
+                                                                const uint8_t *restrict from,
+                                                                size_t size) {
+    size_t at = 0;
+    for (; at + 64 <= size; at += 64) { /* as one copy of 64 some compilers make it `rep movs` */
+        memcpy(to + at, from + at, 16);
+        memcpy(to + at + 16, from + at + 16, 16);
+        memcpy(to + at + 32, from + at + 32, 16);
+        memcpy(to + at + 48, from + at + 48, 16);
+        __asm__("" : "+r"(at)); /* or they see a memmove, and call it */
+    }
+    return at;
+}
+
 /* Neither side is touched outside its `size` bytes. */
 static inline __attribute__((always_inline)) void
 ol_copy(uint8_t *restrict to, const uint8_t *restrict from, size_t size) {
     if (size >= 16) {
         size_t last = size - 16;
-        size_t at = 0;
-        for (; at + 64 <= size;
-             at += 64) { /* as one copy of 64 some compilers make it `rep movs` */
-            memcpy(to + at, from + at, 16);
-            memcpy(to + at + 16, from + at + 16, 16);
-            memcpy(to + at + 32, from + at + 32, 16);
-            memcpy(to + at + 48, from + at + 48, 16);
-            __asm__("" : "+r"(at)); /* or they see a memmove, and call it */
-        }
+        size_t at = copy_blocks(to, from, size);
         for (; at < last; at += 16) memcpy(to + at, from + at, 16);
         memcpy(to + last, from + last, 16);
     } else if (size >= 8) {
@@ -46,15 +53,7 @@ static inline __attribute__((always_inline)) void ol_copy_alike(uint8_t *restric
                                                                 size_t size, size_t stride,
                                                                 int64_t count) {
     for (int64_t i = 0; i < count; i++, to += size, from += stride) {
-        size_t at = 0;
-        for (; at + 64 <= size; at += 64) {
-            memcpy(to + at, from + at, 16);
-            memcpy(to + at + 16, from + at + 16, 16);
-            memcpy(to + at + 32, from + at + 32, 16);
-            memcpy(to + at + 48, from + at + 48, 16);
-            __asm__("" : "+r"(at));
-        }
-        for (; at < size; at += 16) {
+        for (size_t at = copy_blocks(to, from, size); at < size; at += 16) {
             memcpy(to + at, from + at, 16);
             __asm__("" : "+r"(at));
         }

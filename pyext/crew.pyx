@@ -156,21 +156,29 @@ cdef class GroupCommit:
         """Returns when everything below an offset is on the device."""
         try:
             while self._is_next(offset):
-                self._finish(self._sync(offset))
+                self.finish(self._sync(offset))
         finally:  # also where a person interrupts: the others would wait for ever
-            self._give_up()
+            self.give_up()
 
-    def begin(self, int64_t offset):
+    cpdef bint begin(self, int64_t offset) noexcept:
         """Takes the turn, if nobody has it and the offset is not covered; ``finish`` or ``give_up`` ends it."""
-        return self._takes(offset)
+        if self._is_taken or self.end >= offset:
+            return False
+        self._is_taken = True
+        self._syncer = PyThread_get_thread_ident()
+        self._cuts_before = self._cuts
+        return True
 
-    def finish(self, int64_t end):
+    cpdef finish(self, int64_t end):
         """Ends this thread's turn: what was there when it began is on the device up to an offset."""
-        self._finish(end)
+        if self._cuts_before == self._cuts:
+            self.end = max(self.end, end)
+        self._pass_on()
 
-    def give_up(self):
+    cpdef give_up(self):
         """Ends this thread's turn, if it has it, with nothing to say."""
-        self._give_up()
+        if self._is_taken and self._syncer == PyThread_get_thread_ident():
+            self._pass_on()
 
     def rise(self, int64_t end):
         """Somebody else has seen to it that all below an offset is on the device."""
@@ -182,19 +190,11 @@ cdef class GroupCommit:
         self.end = min(self.end, end)
         self._cuts += 1
 
-    cdef bint _takes(self, int64_t offset) noexcept:
-        if self._is_taken or self.end >= offset:
-            return False
-        self._is_taken = True
-        self._syncer = PyThread_get_thread_ident()
-        self._cuts_before = self._cuts
-        return True
-
     cdef bint _is_next(self, int64_t offset) except -1:
         """Waits until the offset is covered, or it is this thread's turn to sync."""
         cdef object bell = None
         while self.end < offset:
-            if self._takes(offset):
+            if self.begin(offset):
                 return True
             if bell is None:
                 bell = SimpleQueue()
@@ -202,16 +202,6 @@ cdef class GroupCommit:
             self._bells.append(bell)
             bell.get()
         return False
-
-    cdef int _finish(self, int64_t end) except -1:
-        if self._cuts_before == self._cuts:
-            self.end = max(self.end, end)
-        return self._pass_on()
-
-    cdef int _give_up(self) except -1:
-        if self._is_taken and self._syncer == PyThread_get_thread_ident():
-            return self._pass_on()
-        return 0
 
     cdef int _pass_on(self) except -1:
         self._is_taken = False

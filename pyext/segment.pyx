@@ -795,10 +795,9 @@ cdef class PartitionTail:
         cdef int64_t base_offset, stable, end
         self.lock._take()
         try:
-            if (self._writable_in != <long>self._forks() or not self._state_loaded or self._slot is None or self.log is None
-                    or self.producers is None or not self.log.segments or leader_epoch != (<object>self).epochs.latest):
+            segment = self._growing()
+            if segment is None or self._slot is None or leader_epoch != (<object>self).epochs.latest:
                 return -1
-            segment = self.log.segments[len(self.log.segments) - 1]
             base_offset = self.producers.next_offset  # the log's end, as the state is loaded
             try:
                 stable = segment._append(data, batch, self.producers.table.handle, base_offset, leader_epoch, is_client,
@@ -820,6 +819,13 @@ cdef class PartitionTail:
         finally:
             self.lock._give()
 
+    cdef SegmentTail _growing(self):
+        """The last segment, where this process may write and knows the state; under the lock."""
+        if (self._writable_in != <long>self._forks() or not self._state_loaded or self.log is None
+                or self.producers is None or not self.log.segments):
+            return None
+        return self.log.segments[len(self.log.segments) - 1]
+
     def _sync_last(self, int64_t offset):
         """Brings the last segment to the device, where nothing else has to go there, as nearly always; returns up to where
         the log is there then. -1 where nothing was done: then it takes the same steps one by one."""
@@ -828,10 +834,9 @@ cdef class PartitionTail:
         cdef int descriptor, failed
         self.lock._take()
         try:
-            if (self._writable_in != <long>self._forks() or not self._state_loaded or self.log is None
-                    or self.producers is None or not self.log.segments):
+            segment = self._growing()
+            if segment is None:
                 return -1
-            segment = self.log.segments[len(self.log.segments) - 1]
             end = self.producers.next_offset
             if (end < offset or type(segment.disk) is not Disk or segment._is_synced or segment._descriptor < 0
                     or segment.base_offset >= <int64_t>(<object>self)._commits.end):
