@@ -58,14 +58,17 @@ recording: $(READY) ## record the demo again as text: docs/demo.txt
 pictures: $(READY) $(VENV)/.bench ## draw the README's pictures again: docs/images
 	@$(PY) docs/build_pictures.py
 
+APART := tests/packaging tests/benches
 .PHONY: test
 test: $(READY) ## all tests, lint and types among them (PYTEST_ARGS="-k name")
 ifeq ($(PYTEST_ARGS),)
 # Spark's tests have a process of their own: py4j waits with select(), which knows 1,024 files and no more. It runs beside the
-# others, which leave a core to it, and is shown when they are done.
-	@mkdir -p build; $(PY) -m pytest tests/spark > build/spark-tests.txt 2>&1 & spark=$$!; trap "kill $$spark" INT TERM; \
-	status=0; $(PY) -m pytest --ignore=tests/spark || status=$$?; \
-	echo "tests/spark:"; wait $$spark || status=$$?; cat build/spark-tests.txt; exit $$status
+# others, followed by those that mostly wait for processes; two cores are busy, and its words are shown at the end.
+	@mkdir -p build; { trap 'kill $$!; exit 143' TERM; status=0; \
+	for tests in tests/spark "$(APART)"; do $(PY) -m pytest $$tests & wait $$! || status=$$?; done; exit $$status; } \
+	> build/tests-apart.txt 2>&1 & apart=$$!; trap "kill $$apart" INT TERM; \
+	status=0; $(PY) -m pytest $(addprefix --ignore=,tests/spark $(APART)) || status=$$?; \
+	echo "tests/spark $(APART):"; wait $$apart || status=$$?; cat build/tests-apart.txt; exit $$status
 else
 	@$(PY) -m pytest $(PYTEST_ARGS)
 endif

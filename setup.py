@@ -35,7 +35,8 @@ C_HEADERS = sorted(glob("csrc/*.h"))
 PYX_SOURCES = sorted(glob("pyext/*.pyx"))
 
 # No -march: csrc picks its instruction set at run time, so a wheel runs on any CPU of its kind.
-FLAGS = ["-O3", "-std=c11", "-fvisibility=hidden", "-Wall", "-Wextra"]
+# No -g, which Python's own flags ask for: a quarter of the compiler's time, and most of a wheel.
+FLAGS = ["-O3", "-g0", "-std=c11", "-fvisibility=hidden", "-Wall", "-Wextra"]
 LINK_FLAGS: list[str] = []
 if SANITIZE:
     FLAGS += [f"-fsanitize={SANITIZE}", "-fno-sanitize-recover=all"]
@@ -54,7 +55,7 @@ class BuildLibrary(build_clib):
 
 
 class BuildExtensions(build_ext):
-    """The Cython modules: translated just before they are compiled, in one thread per core."""
+    """The Cython modules: translated just before they are compiled, on all cores."""
 
     def finalize_options(self) -> None:
         super().finalize_options()
@@ -79,18 +80,20 @@ class BuildExtensions(build_ext):
         import numpy as np
         from Cython.Build import cythonize
 
+        # The names are given here because the folder is not called as the package is.
+        translated = cythonize(
+            [Extension(one.name, list(one.sources)) for one in self.extensions],
+            nthreads=os.cpu_count() or 1,
+            include_path=["pyext"],
+            build_dir="build/annotate" if ANNOTATE else "build/cython",
+            compiler_directives={"language_level": 3},
+            annotate=ANNOTATE,
+            force=ANNOTATE,
+            quiet=True,
+        )
+        sources = {one.name: one.sources for one in translated}
         for extension in self.extensions:
-            # The name is given here because the folder is not called as the package is.
-            (translated,) = cythonize(
-                Extension(extension.name, list(extension.sources)),
-                include_path=["pyext"],
-                build_dir="build/annotate" if ANNOTATE else "build/cython",
-                compiler_directives={"language_level": 3},
-                annotate=ANNOTATE,
-                force=ANNOTATE,
-                quiet=True,
-            )
-            extension.sources = translated.sources
+            extension.sources = sources[extension.name]
             extension.include_dirs.append(np.get_include())
         self.parallel = os.cpu_count()
         super().build_extensions()
@@ -131,33 +134,34 @@ LIBRARY: dict[str, Any] = {
     "obj_deps": {"": C_HEADERS},
 }
 
-setup(
-    package_dir={
-        "oncelog": "engine",
-        "oncelog._native": "pyext",
-        "oncelog.benches": "benches",  # in a checkout also `benches`, which is the same files
-        "oncelog.spark": "spark_udf",
-        "pyspark_oncelog": "spark_udf/pyspark_oncelog",  # the name that Spark looks for
-    },
-    packages=[
-        "oncelog",
-        *(f"oncelog.{room}" for room in find_packages("engine")),
-        "oncelog._native",
-        "oncelog.benches",
-        "oncelog.spark",
-        "pyspark_oncelog",
-    ],
-    package_data={
-        "oncelog": ["py.typed"],
-        "oncelog._native": ["*.pyi"],
-        "oncelog.benches": ["targets.toml"],
-    },
-    libraries=[("oncelog_c", LIBRARY)],
-    ext_modules=[extension(source) for source in PYX_SOURCES],
-    cmdclass={
-        "build_clib": BuildLibrary,
-        "build_ext": BuildExtensions,
-        "build_py": BuildModules,
-    },
-    options={"build": {"build_base": BUILD_BASE}},
-)
+if __name__ == "__main__":  # not in the processes that translate, where they begin anew
+    setup(
+        package_dir={
+            "oncelog": "engine",
+            "oncelog._native": "pyext",
+            "oncelog.benches": "benches",  # in a checkout also `benches`, which is the same files
+            "oncelog.spark": "spark_udf",
+            "pyspark_oncelog": "spark_udf/pyspark_oncelog",  # the name that Spark looks for
+        },
+        packages=[
+            "oncelog",
+            *(f"oncelog.{room}" for room in find_packages("engine")),
+            "oncelog._native",
+            "oncelog.benches",
+            "oncelog.spark",
+            "pyspark_oncelog",
+        ],
+        package_data={
+            "oncelog": ["py.typed"],
+            "oncelog._native": ["*.pyi"],
+            "oncelog.benches": ["targets.toml"],
+        },
+        libraries=[("oncelog_c", LIBRARY)],
+        ext_modules=[extension(source) for source in PYX_SOURCES],
+        cmdclass={
+            "build_clib": BuildLibrary,
+            "build_ext": BuildExtensions,
+            "build_py": BuildModules,
+        },
+        options={"build": {"build_base": BUILD_BASE}},
+    )

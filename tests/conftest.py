@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 
@@ -19,6 +20,12 @@ settings.load_profile("ci" if os.environ.get("CI") else "oncelog")
 # A shell starts what it runs in the background with Ctrl-C ignored, and children inherit that. Tests that interrupt
 # a child mean it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests are as many objects as a program has: each collection of garbage would look at all of them."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

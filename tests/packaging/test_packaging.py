@@ -50,21 +50,22 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def sdist(checkout: Path) -> Path:
-    build(checkout, "--sdist")
-    (built,) = (checkout / "dist").glob("*.tar.gz")
-    return built
+def built(checkout: Path) -> Path:
+    """The folder with an sdist, and with a wheel that was built from what is in the sdist and from nothing else."""
+    run(sys.executable, "-m", "build", "--no-isolation", checkout, cwd=checkout.parent)
+    return checkout / "dist"
 
 
 @pytest.fixture(scope="session")
-def wheel(checkout: Path) -> Path:
-    build(checkout, "--wheel")
-    (built,) = (checkout / "dist").glob("*.whl")
-    return built
+def sdist(built: Path) -> Path:
+    (found,) = built.glob("*.tar.gz")
+    return found
 
 
-def build(checkout: Path, kind: str) -> None:
-    run(sys.executable, "-m", "build", "--no-isolation", kind, checkout, cwd=checkout.parent)
+@pytest.fixture(scope="session")
+def wheel(built: Path) -> Path:
+    (found,) = built.glob("*.whl")
+    return found
 
 
 def install(package: Path, home: Path) -> Path:
@@ -134,7 +135,9 @@ def test_the_sdist_holds_what_a_build_needs(sdist: Path) -> None:
     assert [name for name in names if name.startswith("build/")] == []
 
 
-def test_the_wheel_installs_into_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
+def test_what_the_sdist_builds_installs_into_an_empty_environment(
+    wheel: Path, tmp_path: Path
+) -> None:
     check_installed(install(wheel, tmp_path), tmp_path)
 
 
@@ -151,10 +154,6 @@ def test_the_benchmarks_run_where_no_checkout_is(wheel: Path, tmp_path: Path) ->
     assert "C floor: only in a checkout, by make bench" in shown
     assert json.loads(results.read_text())["commit"] == ""
     assert list(work.iterdir()) == []
-
-
-def test_the_sdist_installs_into_an_empty_environment(sdist: Path, tmp_path: Path) -> None:
-    check_installed(install(sdist, tmp_path), tmp_path)
 
 
 def test_twine_finds_nothing_to_complain_about(wheel: Path, sdist: Path, tmp_path: Path) -> None:
