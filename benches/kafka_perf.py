@@ -2,7 +2,8 @@
 Times    what each tool says of itself. Producing: from the first send to the last acknowledgement, Kafka's after a
          quarter of its records to warm up. Consuming: the time of fetching, after any rebalance, of all records from
          their beginning. Transactions: begin, send one record, commit, one after another.
-Excludes starting the processes and the broker, making the values: both sides send the same 64 of them in turn.
+Excludes starting the processes and the broker, making the values: both sides send the same 64 of them in turn. What is
+         consumed lies in the cache of pages.
 Anchor   kafka-producer-perf-test, kafka-consumer-perf-test (which proves no checksum; ours proves all), and for
          transactions of one record, which these cannot do, a loop around Kafka's Java producer. One partition, the
          defaults of each side, nobody waits for the device. Everything written is read again and counted.
@@ -33,7 +34,7 @@ from .kafka_cases import (
     TRANSACTIONS,
     Answer,
 )
-from .kafka_ground import BROKER_BYTES, need_room, scratch, sentence
+from .kafka_ground import BROKER_BYTES, into_cache, need_room, scratch, sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -130,6 +131,7 @@ class KafkaSide:
         return produced(self._tool("ProducerPerformance", *where, *what, *warm_up))
 
     def consume(self, topic: str, count: int) -> Told:
+        into_cache(self._broker.data / f"{topic}-0")
         where = ("--bootstrap-server", self._broker.address, "--topic", topic)
         return consumed(self._tool("ConsumerPerformance", *where, "--num-records", count))
 
@@ -171,6 +173,7 @@ class OurSide:
         return produced(self._perf("produce", name, "--num-records", count, *size, *flags))
 
     def consume(self, name: str, *flags: str) -> Told:
+        into_cache(self._folder / name / f"{TOPIC}-0")
         return consumed(self._perf("consume", name, *flags))
 
     def transactions(self, name: str, count: int) -> Told:

@@ -329,26 +329,42 @@ static ol_status skip_headers(int32_t count, const uint8_t **place, const uint8_
     return OL_OK;
 }
 
+/* So many records of one shape are looked at before they are copied: what is copied is still in the nearest cache. */
+enum { RUN_BYTES = 16 << 10 };
+
 /* While a batch of small records is decoded, which takes time but little memory, the one behind it is
- * fetched, two lines for every record: its checksum needs all of it at once. Large records leave the CPU
- * time to fetch by itself, and gaps between what is asked for would only confuse it. */
+ * fetched, or the next run of a large one, two lines for every record: its checksum needs all of it at once. Large records
+ * leave the CPU time to fetch by itself, and gaps between what is asked for would only confuse it. */
 enum { PREFETCH_BATCH_MAX = 64 << 10, PREFETCH_RECORD_MAX = 128 };
 
 static size_t prefetch_distance(const ol_decoder *decoder) {
     const ol_header *header = &decoder->header;
     int64_t row = decoder->next + 1,
             left = (int64_t)decoder->size - header->position - header->size;
+    if (header->size > (int64_t)header->record_count * PREFETCH_RECORD_MAX) return 0;
+    if (header->size > PREFETCH_BATCH_MAX) return RUN_BYTES;
     if (row >= decoder->batch_count || (decoder->visible && !decoder->visible[row])) return 0;
-    if (header->size > PREFETCH_BATCH_MAX || header->size > left) return 0;
-    return header->size <= (int64_t)header->record_count * PREFETCH_RECORD_MAX
-               ? (size_t)header->size
-               : 0;
+    return header->size > left ? 0 : (size_t)header->size;
 }
 
 ALWAYS_INLINE void prefetch(const uint8_t *at, size_t ahead) {
     uintptr_t there = (uintptr_t)at + ahead; /* a number: the second line may lie past the buffer */
     __builtin_prefetch((const void *)there);
     __builtin_prefetch((const void *)(there + 64));
+}
+
+static const char sum_differs[] = "checksum does not match the batch";
+
+/* How far a batch is proven while it is decoded, NULL: it was before. */
+typedef struct proof {
+    const uint8_t *at;
+    uint32_t crc; /* of what lies before */
+} proof;
+
+ALWAYS_INLINE void prove_to(proof *done, const uint8_t *end) {
+    if (end <= done->at) return;
+    done->crc = ol_crc32c(done->crc, done->at, (size_t)(end - done->at));
+    done->at = end;
 }
 
 /* How far a batch is decoded. */
@@ -358,9 +374,6 @@ typedef struct progress {
     int64_t last_delta;
     int32_t index; /* of the next record in the batch */
 } progress;
-
-/* So many records of one shape are proven before they are copied: what is copied is still in the nearest cache. */
-enum { RUN_BYTES = 16 << 10 };
 
 /* The values of a run of records of one shape. That 15 bytes more are written does no harm: each record takes more bytes of
  * the payload than its values take here, there is room for all of the payload, and it goes on behind the run. */
@@ -373,13 +386,25 @@ ALWAYS_INLINE void put_alike(sink *to, int64_t slot, const uint8_t *from, int32_
     to->size += (size_t)(count * size);
 }
 
+/* The same as views of where they lie. */
+ALWAYS_INLINE void put_alike_views(const sink *to, int64_t slot, const uint8_t *from, int32_t size,
+                                   int64_t stride, int64_t count) {
+    uint8_t *views = to->views + VIEW_BYTES * slot;
+    if (!size) {
+        memset(views, 0, (size_t)(VIEW_BYTES * count));
+        return;
+    }
+    for (int64_t i = 0; i < count; i++, from += stride)
+        put_view(views + VIEW_BYTES * i, from, size, to->window_index, from - to->window);
+}
+
 /* Decodes records for as long as they have the known shape and are in order: no sizes to look at, no
  * headers, no nulls to mark one by one. What ends the run is left to the loop that tells what is wrong.
  * Returns false without memory. */
 ALWAYS_INLINE bool fill_alike(progress *done, const shape *known, const ol_header *header,
                               const uint8_t *end, const ol_columns *columns, sink *keys,
-                              sink *values, int32_t headers, size_t ahead, bool views,
-                              bool in_place) {
+                              sink *values, int32_t headers, size_t ahead, proof *proven,
+                              bool views) {
     const shape alike =
         *known; /* a copy: for all a compiler knows, what is stored may be the shape */
     const int32_t key_size = alike.key_size < 0 ? 0 : alike.key_size;
@@ -396,23 +421,24 @@ ALWAYS_INLINE bool fill_alike(progress *done, const shape *known, const ol_heade
     while (slot < stop) {
         const uint8_t *start = at;
         const int64_t run = slot, run_end = stop - slot < run_max ? stop : slot + run_max;
+        if (proven) prove_to(proven, start + (run_end - run) * alike.size);
         while (slot < run_end && read_alike_near(&record, &alike, at) &&
                offset_in_order(header, last_delta, &record)) {
             if (ahead) prefetch(at, ahead);
             last_delta = record.offset_delta;
             offsets[slot] = header->base_offset + record.offset_delta;
             timestamps[slot] = record_timestamp(header, record.timestamp_delta);
-            if (views) {
-                put_value(keys, slot, record.key, key_size, views, in_place);
-                put_value(values, slot, record.value, value_size, views, in_place);
-            }
             at += alike.size;
             slot++;
         }
         for (int64_t i = run; i < slot; i++) header_starts[i + 1] = headers;
-        if (!views) {
-            put_alike(keys, run, start + alike.key_at, key_size, alike.size, slot - run);
-            put_alike(values, run, start + alike.value_at, value_size, alike.size, slot - run);
+        const uint8_t *key = start + alike.key_at, *value = start + alike.value_at;
+        if (views) {
+            put_alike_views(keys, run, key, key_size, alike.size, slot - run);
+            put_alike_views(values, run, value, value_size, alike.size, slot - run);
+        } else {
+            put_alike(keys, run, key, key_size, alike.size, slot - run);
+            put_alike(values, run, value, value_size, alike.size, slot - run);
         }
         if (slot < run_end) break;
     }
@@ -422,8 +448,8 @@ ALWAYS_INLINE bool fill_alike(progress *done, const shape *known, const ol_heade
 }
 
 ALWAYS_INLINE ol_status fill(const ol_decoder *decoder, ol_columns *columns, const uint8_t *payload,
-                             size_t size, const target *into, bool views, bool in_place,
-                             bool ranged, ol_fault *fault) {
+                             size_t size, const target *into, proof *proven, bool views,
+                             bool in_place, bool ranged, ol_fault *fault) {
     const ol_header header = decoder->header;
     const uint8_t *at = payload, *end = payload + size;
     const char *what = NULL;
@@ -440,12 +466,14 @@ ALWAYS_INLINE ol_status fill(const ol_decoder *decoder, ol_columns *columns, con
         if (!ranged && known.size) {
             progress done = {at, slot, last_delta, index};
             if (!fill_alike(&done, &known, &header, end, columns, &keys, &values, headers, ahead,
-                            views, in_place))
+                            proven, views))
                 return no_memory(fault);
             at = done.at, slot = done.slot, last_delta = done.last_delta, index = done.index;
             if (index == header.record_count) break;
             known.size = 0; /* another try for every record would cost more than it finds */
         }
+        if (proven && at >= proven->at)
+            prove_to(proven, end - at > RUN_BYTES ? at + RUN_BYTES : end);
         if (ahead) prefetch(at, ahead);
         if (!(at = read_next(&record, &known, &last_size, at, end, &what)))
             return bad_record(fault, index, what);
@@ -480,6 +508,10 @@ ALWAYS_INLINE ol_status fill(const ol_decoder *decoder, ol_columns *columns, con
         header_starts[++slot] = headers;
     }
     if (at != end) return ol_fail(fault, OL_E_RECORD, bytes_left);
+    if (proven) {
+        prove_to(proven, end);
+        if (proven->crc != header.crc) return ol_fail(fault, OL_E_CRC, sum_differs);
+    }
     memset(columns->timestamp_types + columns->count,
            (header.attributes & OL_ATTR_LOG_APPEND_TIME) != 0, (size_t)(slot - columns->count));
     columns->count = slot;
@@ -492,8 +524,9 @@ ALWAYS_INLINE ol_status fill(const ol_decoder *decoder, ol_columns *columns, con
 #define FILL(name, views, in_place, ranged)                                                  \
     static __attribute__((noinline)) ol_status name(                                         \
         const ol_decoder *decoder, ol_columns *columns, const uint8_t *payload, size_t size, \
-        const target *into, ol_fault *fault) {                                               \
-        return fill(decoder, columns, payload, size, into, views, in_place, ranged, fault);  \
+        const target *into, proof *proven, ol_fault *fault) {                                \
+        return fill(decoder, columns, payload, size, into, proven, views, in_place, ranged,  \
+                    fault);                                                                  \
     }
 FILL(fill_views, true, true, false)
 FILL(fill_views_range, true, true, true)
@@ -519,7 +552,7 @@ static bool window_for(ol_columns *columns, const uint8_t *from, const uint8_t *
 
 /* in_place: the payload lies in the caller's buffer, so views may point at it. */
 static ol_status decode_payload(ol_decoder *decoder, ol_columns *columns, const uint8_t *payload,
-                                size_t size, bool in_place, ol_fault *fault) {
+                                size_t size, bool in_place, proof *proven, ol_fault *fault) {
     const ol_header *header = &decoder->header;
     ol_status status = check_counts(header, size, fault);
     if (status != OL_OK) return status;
@@ -542,13 +575,13 @@ static ol_status decode_payload(ol_decoder *decoder, ol_columns *columns, const 
     bool ranged = header->base_offset < decoder->start_offset ||
                   header->base_offset + header->last_offset_delta >= decoder->end_offset;
     if (!columns->views)
-        status = ranged ? fill_copied_range(decoder, columns, payload, size, &into, fault)
-                        : fill_copied(decoder, columns, payload, size, &into, fault);
+        status = ranged ? fill_copied_range(decoder, columns, payload, size, &into, proven, fault)
+                        : fill_copied(decoder, columns, payload, size, &into, proven, fault);
     else if (!in_place)
-        status = fill_copied_views(decoder, columns, payload, size, &into, fault);
+        status = fill_copied_views(decoder, columns, payload, size, &into, proven, fault);
     else
-        status = ranged ? fill_views_range(decoder, columns, payload, size, &into, fault)
-                        : fill_views(decoder, columns, payload, size, &into, fault);
+        status = ranged ? fill_views_range(decoder, columns, payload, size, &into, proven, fault)
+                        : fill_views(decoder, columns, payload, size, &into, proven, fault);
     if (status == OL_OK) {
         decoder->bytes += (int64_t)size;
         decoder->next++;
@@ -561,7 +594,7 @@ ol_status ol_decode_payload(ol_decoder *decoder, ol_columns *columns, const uint
     fault->position = decoder->header.position;
     fault->base_offset = decoder->header.base_offset;
     fault->record = -1;
-    return decode_payload(decoder, columns, payload, size, false, fault);
+    return decode_payload(decoder, columns, payload, size, false, NULL, fault);
 }
 
 static bool in_range(const ol_header *header, int64_t start_offset, int64_t end_offset) {
@@ -573,24 +606,45 @@ static bool in_range(const ol_header *header, int64_t start_offset, int64_t end_
     return next > start_offset && header->base_offset < end_offset;
 }
 
-static bool is_hidden(const ol_header *header, bool include_control) {
-    return (header->attributes & OL_ATTR_CONTROL) && !include_control;
-}
-
-ol_status ol_batch_prove(ol_header *header, const uint8_t *base, size_t size, int64_t position,
-                         int64_t start_offset, int64_t end_offset, bool check_crc,
-                         ol_fault *fault) {
+/* OL_SKIPPED for a batch outside the range. */
+static ol_status read_in_range(ol_header *header, const uint8_t *base, size_t size,
+                               int64_t position, int64_t start_offset, int64_t end_offset,
+                               ol_fault *fault) {
     fault->position = position;
     fault->base_offset = -1;
     fault->record = -1;
     if (position < 0) return ol_fail(fault, OL_E_ARGUMENT, "position is negative");
     ol_status status = ol_header_read(header, base, size, (size_t)position, false, fault);
     if (status != OL_OK) return status;
-    if (!in_range(header, start_offset, end_offset)) return OL_SKIPPED;
-    if (check_crc && ol_crc32c(0, base + position + OL_CRC_FROM,
-                               (size_t)header->size - OL_CRC_FROM) != header->crc)
-        return ol_fail(fault, OL_E_CRC, "checksum does not match the batch");
-    return OL_OK;
+    return in_range(header, start_offset, end_offset) ? OL_OK : OL_SKIPPED;
+}
+
+static bool is_proven(const ol_header *header, const uint8_t *base) {
+    return ol_crc32c(0, base + header->position + OL_CRC_FROM,
+                     (size_t)header->size - OL_CRC_FROM) == header->crc;
+}
+
+static bool is_hidden(const ol_header *header, bool include_control) {
+    return (header->attributes & OL_ATTR_CONTROL) && !include_control;
+}
+
+/* What has to be done with a batch that is proven. */
+static ol_status kind_of(const ol_header *header, bool include_control, ol_fault *fault) {
+    /* A flipped bit may have made this a control batch: it hides nothing until the checksum holds. */
+    if (is_hidden(header, include_control)) return OL_SKIPPED;
+    int codec = header->attributes & OL_ATTR_CODEC;
+    if (codec > 4) return ol_fail(fault, OL_E_CODEC, "compression codec does not exist");
+    /* An emptied batch has no payload to decompress, whatever its codec bits say. */
+    return codec && header->size > OL_HEADER_BYTES ? OL_COMPRESSED : OL_OK;
+}
+
+ol_status ol_batch_prove(ol_header *header, const uint8_t *base, size_t size, int64_t position,
+                         int64_t start_offset, int64_t end_offset, bool check_crc,
+                         ol_fault *fault) {
+    ol_status status = read_in_range(header, base, size, position, start_offset, end_offset, fault);
+    if (status == OL_OK && check_crc && !is_proven(header, base))
+        return ol_fail(fault, OL_E_CRC, sum_differs);
+    return status;
 }
 
 ol_status ol_batch_open(ol_header *header, const uint8_t *base, size_t size, int64_t position,
@@ -598,13 +652,7 @@ ol_status ol_batch_open(ol_header *header, const uint8_t *base, size_t size, int
                         bool include_control, ol_fault *fault) {
     ol_status status =
         ol_batch_prove(header, base, size, position, start_offset, end_offset, check_crc, fault);
-    if (status != OL_OK) return status;
-    /* A flipped bit may have made this a control batch: it hides nothing until the checksum holds. */
-    if (is_hidden(header, include_control)) return OL_SKIPPED;
-    int codec = header->attributes & OL_ATTR_CODEC;
-    if (codec > 4) return ol_fail(fault, OL_E_CODEC, "compression codec does not exist");
-    /* An emptied batch has no payload to decompress, whatever its codec bits say. */
-    return codec && header->size > OL_HEADER_BYTES ? OL_COMPRESSED : OL_OK;
+    return status == OL_OK ? kind_of(header, include_control, fault) : status;
 }
 
 /* Makes room for what the headers promise, within bytes_max and what the bytes can hold, so that the
@@ -636,6 +684,34 @@ static bool reserve_all(const ol_decoder *decoder, ol_columns *columns) {
                               ol_bytes_reserve(&columns->value.data, (size_t)bytes) == OL_OK);
 }
 
+/* A large batch is proven run by run, as it is decoded: after a checksum of all of it, the caches would have to be filled
+ * again. Until the last byte has agreed, nobody sees what was decoded. Views of large records hardly touch a batch again,
+ * and a checksum of all of it is faster than one of its parts. */
+enum { PROVE_FIRST_MAX = PREFETCH_BATCH_MAX, PROVE_FIRST_RECORD_MIN = 400 };
+
+static bool is_proven_along(const ol_header *header, bool views) {
+    return header->size > PROVE_FIRST_MAX &&
+           (!views || header->size < (int64_t)header->record_count * PROVE_FIRST_RECORD_MIN);
+}
+
+/* The batch at hand, which is not compressed. */
+static ol_status decode_plain(ol_decoder *decoder, ol_columns *columns, proof *proven,
+                              ol_fault *fault) {
+    const ol_header *header = &decoder->header;
+    return decode_payload(decoder, columns, decoder->base + header->position + OL_HEADER_BYTES,
+                          (size_t)header->size - OL_HEADER_BYTES, true, proven, fault);
+}
+
+/* The same before its checksum was seen. Whatever seems to be wrong with it, a wrong checksum is why. */
+static ol_status decode_unproven(ol_decoder *decoder, ol_columns *columns, ol_fault *fault) {
+    ol_header *header = &decoder->header;
+    proof proven = {decoder->base + header->position + OL_CRC_FROM, 0};
+    ol_status status = decode_plain(decoder, columns, &proven, fault);
+    if (status == OL_OK || is_proven(header, decoder->base)) return status;
+    fault->record = -1;
+    return ol_fail(fault, OL_E_CRC, sum_differs);
+}
+
 ol_status ol_decode(ol_decoder *decoder, ol_columns *columns, ol_fault *fault) {
     if (!decoder->reserved && !reserve_all(decoder, columns)) return no_memory(fault);
     decoder->reserved = true;
@@ -654,18 +730,26 @@ ol_status ol_decode(ol_decoder *decoder, ol_columns *columns, ol_fault *fault) {
             continue;
         }
         status =
-            ol_batch_open(header, decoder->base, decoder->size, decoder->positions[decoder->next],
-                          decoder->start_offset, decoder->end_offset, decoder->check_crc,
-                          decoder->include_control, fault);
+            read_in_range(header, decoder->base, decoder->size, decoder->positions[decoder->next],
+                          decoder->start_offset, decoder->end_offset, fault);
+        if (status == OL_OK) {
+            ol_status kind = kind_of(header, decoder->include_control, fault);
+            if (decoder->create_time) header->attributes &= ~OL_ATTR_LOG_APPEND_TIME;
+            /* Until it is proven, nothing but this follows from what it seems to be. */
+            if (decoder->check_crc && kind == OL_OK && is_proven_along(header, columns->views)) {
+                status = decode_unproven(decoder, columns, fault);
+                if (status != OL_OK) return status;
+                continue;
+            }
+            if (decoder->check_crc && !is_proven(header, decoder->base))
+                return ol_fail(fault, OL_E_CRC, sum_differs);
+            status = kind;
+        }
         if (status == OL_SKIPPED) {
             decoder->next++;
             continue;
         }
-        if (decoder->create_time) header->attributes &= ~OL_ATTR_LOG_APPEND_TIME;
-        if (status != OL_OK) return status;
-        status =
-            decode_payload(decoder, columns, decoder->base + header->position + OL_HEADER_BYTES,
-                           (size_t)header->size - OL_HEADER_BYTES, true, fault);
+        if (status == OL_OK) status = decode_plain(decoder, columns, NULL, fault);
         if (status != OL_OK) return status;
     }
     return OL_OK;

@@ -480,6 +480,52 @@ def test_a_record_that_lies_is_an_invalid_record(lie: str, codec: Codec) -> None
         assert what in caught.value.what
 
 
+# ---------------------------------------------------------------- large batches, proven as they are decoded
+
+LARGE = {
+    "of one shape": [OracleRecord(BASE + i, 7000 + i, b"key", b"v" * 100) for i in range(1500)],
+    "of many shapes": [
+        OracleRecord(BASE + i, 7000, None, b"v" * (i % 190), ((b"h", b"x"),) if i % 7 == 0 else ())
+        for i in range(1500)
+    ],
+}
+
+
+@pytest.mark.parametrize("sample", LARGE)
+def test_a_large_batch_is_what_was_written(sample: str) -> None:
+    """Goal: no record of a batch that is proven while it is decoded is lost or changed, at any offset one starts at."""
+    data = fenced(GOOD + bytes(large := oracle.build(LARGE[sample])))
+    assert len(bytes(large)) > 2 * 65536
+    expected = rows_of_oracle([large])
+    for read in READERS.values():
+        assert read(data, batch.scan(data)[1:]) == expected
+        for start in (BASE + 1, BASE + 700, BASE + 1499):
+            assert read(data, batch.scan(data)[1:], start_offset=start) == expected[start - BASE :]
+
+
+@pytest.mark.parametrize("sample", LARGE)
+def test_a_flip_in_a_large_batch_is_a_wrong_checksum_whatever_it_seems_to_be(sample: str) -> None:
+    """Goal: what seems to be a bad record, a count that lies or a batch to be hidden is told as what it is.
+    Method: each byte of the header and of the first and last records, and some of all runs between."""
+    whole = bytes(oracle.build(LARGE[sample]))
+    places = [*range(17, 400), *range(400, len(whole), 1021), *range(len(whole) - 300, len(whole))]
+    rows = batch.scan(GOOD + whole)
+    for at in places:
+        data = fenced(GOOD + flipped(whole, at, 0x81 if at % 2 else 0x20))
+        for name, read in READERS.items():
+            caught = refusal(read, data, rows)
+            assert type(caught) is CorruptRecordError, f"{name}: byte {at}"
+            check_place(caught, position=AT, base_offset=BASE)
+
+
+@pytest.mark.parametrize("index", [1, 700, 1499])
+def test_a_record_that_lies_in_a_large_batch_is_named(index: int) -> None:
+    """Goal: where the checksum is right, the record is what is wrong, wherever it lies."""
+    records = [raw(offset=varint(i), value=varint(100) + b"v" * 100) for i in range(1500)]
+    records[index] = raw(offset=varint(index), value=varint(101) + b"v" * 100)
+    check_refused(bytes(forged(records, last_offset_delta=1499)), InvalidRecordError, record=index)
+
+
 def test_a_varint_cut_off_at_the_end_of_the_batch_is_refused() -> None:
     """Goal: the last byte says "more follows" and nothing does.
     Method: end the payload inside each kind of varint, in memory that ends there."""
