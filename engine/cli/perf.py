@@ -352,7 +352,7 @@ def consume(
         options: dict[str, Any] = {
             "auto_offset_reset": "earliest",
             "isolation_level": isolation_level,
-            "max_poll_records": 5000,
+            "max_poll_records": 2000,  # what stays in a cache until it is looked at
             **given,
         }
         with log.consumer(**options) as consumer:
