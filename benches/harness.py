@@ -239,6 +239,12 @@ def _read_gauges(case: Case, settings: Settings) -> dict[str, Stats]:
     return found
 
 
+def _has_turn(turn: int, rounds: int, turns: int) -> bool:
+    """Whether it is the turn of someone who has fewer rounds than there are turns: they lie as far apart as they can. A
+    machine that is fast for some seconds, and slow for some, is then seen in both states by all."""
+    return turn * rounds // turns < (turn + 1) * rounds // turns
+
+
 def measure(case: Case, settings: Settings) -> dict[str, Stats]:
     """Seconds that one unit of work takes, for each contestant, over interleaved rounds."""
     if case.unit.is_gauge:
@@ -265,7 +271,7 @@ def measure(case: Case, settings: Settings) -> dict[str, Stats]:
         # The order turns, too: whoever follows a contestant that empties the cache, does not always.
         first = turn % len(lanes)
         for one, timer, repeats, rounds in lanes[first:] + lanes[:first]:
-            if turn < rounds:
+            if _has_turn(turn, rounds, settings.rounds):
                 found[one.name].update(timer.timeit(repeats) / repeats / one.loops)
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import os
@@ -359,6 +360,21 @@ def test_contestants_take_turns() -> None:
     assert [sorted(turn) for turn in rounds] == [sorted(names)] * 3
     assert len({turn[0] for turn in rounds}) == 3, "the first turn goes round"
     assert all(len(found.data) == 3 for found in stats.values())
+
+
+def test_who_has_fewer_rounds_is_seen_at_all_times() -> None:
+    """Goal: nobody's rounds lie all in the minute that the machine was fast, or slow."""
+    called: list[str] = []
+    ours, peer = (
+        Contestant(name, role, lambda name=name: called.append(name), reveal=lambda: None)  # type: ignore[misc]
+        for name, role in (("oncelog", Role.OURS), ("peer", Role.PEER))
+    )
+    slow = dataclasses.replace(peer, rounds=3)
+    case = Case("some.case", "some case", Unit.NS_PER_CALL, 1, [ours, slow])
+    harness.measure(case, Settings(rounds=12, round_seconds=0.0))
+    parts = "".join(name[0] for name in called[2:]).split("p")  # the first two: warm-up
+    assert [len(part) for part in parts[:3]] in ([4, 4, 4], [3, 4, 4]), parts
+    assert sum(map(len, parts)) == 12
 
 
 def test_the_same_seed_makes_the_same_records() -> None:
