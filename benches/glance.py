@@ -81,7 +81,7 @@ PANELS: Final = (
         "then flush(). The others talk to librdkafka's mock broker in the same process, which keeps batches in memory. "
         "The limit is one write() of all values to a file.",
         (
-            Row("send.python.100B", "write()", "limit: write() of the values"),
+            Row("send.arrow.100B", "write()", "limit: write() of the values"),
             Row("send.arrow.100B", None, "oncelog, Arrow"),
             Row("send.python.100B", None, "oncelog, Python objects"),
             Row("send.python.100B", "confluent-kafka", MOCK),
@@ -130,7 +130,7 @@ PANELS: Final = (
         "loss of power; data and decision are two waits for the device, which threads share. One record: acknowledged "
         "without a transaction, as LMDB, SQLite and RocksDB commit one row, with the same durability.",
         (
-            Row("commit.fsync.one", "bare fdatasync", "limit: a synced write, one thread"),
+            Row("ack.fsync.1", "write() and fdatasync()", "limit: a synced write"),
             Row("commit.os.one", None, "transaction, os"),
             Row("commit.fsync.threads", None, "transaction, fsync, 16 threads"),
             Row("commit.fsync.one", None, "transaction, fsync"),
