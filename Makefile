@@ -64,9 +64,8 @@ test: $(READY) ## all tests, lint and types among them (PYTEST_ARGS="-k name")
 ifeq ($(PYTEST_ARGS),)
 # Spark's tests have a process of their own: py4j waits with select(), which knows 1,024 files and no more. It runs beside the
 # others, followed by those that mostly wait for processes; two cores are busy, and its words are shown at the end.
-	@mkdir -p build; { trap 'kill $$!; exit 143' TERM; status=0; \
-	for tests in tests/spark "$(APART)"; do $(PY) -m pytest $$tests & wait $$! || status=$$?; done; exit $$status; } \
-	> build/tests-apart.txt 2>&1 & apart=$$!; trap "kill $$apart" INT TERM; \
+	@mkdir -p build; setsid sh -c 'status=0; for tests in tests/spark "$(APART)"; do $(PY) -m pytest $$tests || status=$$?; done; exit $$status' \
+	> build/tests-apart.txt 2>&1 & apart=$$!; trap "kill -- -$$apart" INT TERM; \
 	status=0; $(PY) -m pytest $(addprefix --ignore=,tests/spark $(APART)) || status=$$?; \
 	echo "tests/spark $(APART):"; wait $$apart || status=$$?; cat build/tests-apart.txt; exit $$status
 else
