@@ -20,6 +20,7 @@ import pyarrow as pa
 import oncelog
 
 from . import floor, logs, peers
+from .files import read_through
 from .harness import Case, Contestant, Role, Unit
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 VALUE_BYTES = {"100B": 100, "1KB": 1000}
 PARTS = 64  # a peer that takes longer than anybody waits for reads one of them
 PEER_ROUNDS = 3  # each takes seconds
-READ_BYTES = 1 << 20
 
 
 def _drain_batches(log: LogDirectory, views: bool) -> None:
@@ -189,11 +189,7 @@ class _ColdLog:
         return _reveal_batches(self._log, views=True)
 
     def read(self) -> None:
-        buffer = bytearray(READ_BYTES)
-        for path in self._stored.files:
-            with path.open("rb", buffering=0) as file:
-                while file.readinto(buffer):
-                    pass
+        read_through(self._stored.files)
 
 
 def _cold(settings: Settings, name: str) -> Case:

@@ -14,10 +14,14 @@ import shutil
 import tempfile
 import weakref
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PLACE: Final = "ONCELOG_BENCH_DIR"
+READ_BYTES: Final = 1 << 20  # at a time
 NAME_PARTS: Final = 3  # of a scratch directory: what for, whose process, some letters
 
 
@@ -70,3 +74,12 @@ def lacking_room(size: int) -> str:
     if free >= size:
         return ""
     return f"the disk has room for {free >> 20:,} MiB, and {size >> 20:,} MiB are needed"
+
+
+def read_through(paths: Iterable[Path]) -> None:
+    """Reads all bytes of files, and keeps none: they come from the device, or into the cache of pages."""
+    buffer = bytearray(READ_BYTES)
+    for path in paths:
+        with path.open("rb", buffering=0) as file:
+            while file.readinto(buffer):
+                pass

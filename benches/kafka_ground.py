@@ -32,7 +32,6 @@ BROKER_JAVA: Final = (
     "-Xms1g -Xmx1g -server -XX:+UseG1GC -XX:MaxGCPauseMillis=20 -XX:InitiatingHeapOccupancyPercent=35 "
     "-XX:+ExplicitGCInvokesConcurrent -XX:MaxInlineLevel=15"
 )
-READ_BYTES: Final = 1 << 20  # at a time
 ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -165,11 +164,3 @@ def scratch(name: str) -> Iterator[Path]:
     finally:
         with undisturbed():
             shutil.rmtree(held.path, ignore_errors=True)
-
-
-def into_cache(folder: Path) -> None:
-    """Reads all files of a folder: a system may give cached pages that nobody has used for a minute to others."""
-    for path in sorted(folder.iterdir()):
-        with path.open("rb", buffering=0) as file:
-            while file.read(READ_BYTES):
-                pass
