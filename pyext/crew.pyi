@@ -1,8 +1,6 @@
 from collections.abc import Callable
 from typing import Protocol, Self, TypeVar, final
 
-_Answer = TypeVar("_Answer")
-
 class _Answered(Protocol):
     @property
     def is_answered(self) -> bool: ...
@@ -14,7 +12,6 @@ _Call = TypeVar("_Call", bound=_Answered)
 class Crew:
     def __len__(self) -> int: ...
     def call(self, call: _Call, answer: Callable[[list[_Call]], None]) -> None: ...
-    def rest(self, function: Callable[..., _Answer], *arguments: object) -> _Answer: ...
 
 @final
 class GroupCommit:

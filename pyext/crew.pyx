@@ -9,46 +9,81 @@ Layout  none: no bytes.
 
 Every system call gives the interpreter away, and sixteen threads that fight for it after each of a commit's calls spend
 more time on switching than on the work; and a device that gets sixteen files at once takes little more time than for
-one. So whoever finds nobody at work answers all calls that wait, its own among them. While it rests, which is to wait
-for the device, another may work on what has come since.
+one. So one thread answers all calls that wait, its own among them. A thread sleeps once for each call that others answer,
+and is woken once: with the answer, or to lead the next group.
 
-Compiled, because a person may interrupt between any two lines of Python: a turn that is taken and not given back, or a
+Compiled, because a person may interrupt between any two lines of Python: a group that is begun and not ended, or a
 call that was taken and is not answered, would be waited for forever.
 """
-import threading
-from collections import deque
 from queue import SimpleQueue
 
 cimport cython
+from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int64_t
 
 cdef extern from "Python.h":
+    ctypedef void *PyThread_type_lock
+    ctypedef enum PyLockStatus:
+        PY_LOCK_INTR
     unsigned long PyThread_get_thread_ident()
+    PyThread_type_lock PyThread_allocate_lock()
+    void PyThread_free_lock(PyThread_type_lock lock)
+    bint PyThread_acquire_lock(PyThread_type_lock lock, int waits) nogil
+    PyLockStatus PyThread_acquire_lock_timed(PyThread_type_lock lock, long long microseconds, int interruptible) nogil
+    void PyThread_release_lock(PyThread_type_lock lock)
 
-# How many who work may wait for the device at a time: one more gathers the next group meanwhile. With more of them the
-# groups become small, and everybody waits alone again.
+# How many groups may be under way at a time; one more gathers meanwhile. With more of them the groups become small, and
+# everybody waits alone again.
 cdef enum:
-    RESTING_MAX = 2
+    GROUPS_MAX = 2
 
 
 @cython.final
 cdef class _Waiting:
-    cdef object call, bell
+    """A call, and the bell of the thread that made it: a lock that is held until somebody rings."""
+    cdef object call
+    cdef PyThread_type_lock _bell
+    cdef bint _is_rung
 
     def __cinit__(self, object call):
         self.call = call
-        self.bell = SimpleQueue()
+        self._bell = PyThread_allocate_lock()
+        if self._bell is NULL:
+            raise MemoryError()
+        PyThread_acquire_lock(self._bell, 0)
+
+    def __dealloc__(self):
+        if self._bell is not NULL:
+            if not self._is_rung:
+                PyThread_release_lock(self._bell)
+            PyThread_free_lock(self._bell)
+
+    cdef void ring(self) noexcept:
+        if not self._is_rung:
+            self._is_rung = True
+            PyThread_release_lock(self._bell)
+
+    cdef int wait(self) except -1:
+        """Returns when somebody rings; raises where a person interrupts."""
+        cdef PyLockStatus status = PY_LOCK_INTR
+        while status == PY_LOCK_INTR:
+            with nogil:
+                status = PyThread_acquire_lock_timed(self._bell, -1, 1)
+            if status == PY_LOCK_INTR:
+                PyErr_CheckSignals()
+        self._is_rung = False
+        return 0
 
 
 @cython.final
 cdef class Crew:
-    """The turn to work, and the calls that wait for it. The turn comes before all other locks."""
-    cdef object _turn, _calls
-    cdef int _resting
+    """The calls that wait, and how many groups of them are being answered."""
+    cdef list _calls
+    cdef int _groups           # with the one that is to be led next
+    cdef _Waiting _leader      # who was woken to lead it, until it does; nobody else takes calls meanwhile
 
     def __cinit__(self):
-        self._turn = threading.RLock()
-        self._calls = deque()
+        self._calls = []
 
     def __len__(self):
         """How many calls nobody has taken yet."""
@@ -56,57 +91,43 @@ cdef class Crew:
 
     def call(self, call not None, answer not None):
         """Returns when ``call.is_answered``: ``answer`` is called with all that wait, by this thread or by another."""
-        waiting = _Waiting(call)
+        cdef _Waiting waiting = _Waiting(call)
         self._calls.append(waiting)
+        if self._groups < GROUPS_MAX and self._leader is None:
+            self._groups += 1
+            self._lead(answer)
+            return
         try:
-            while not call.is_answered:
-                if not self._work(answer):
-                    waiting.bell.get()
-        finally:  # also where it is interrupted: it may have been the one to work next
-            self._call_next()
+            waiting.wait()
+        except BaseException:
+            if waiting in self._calls:  # nothing was done for it, and nobody would hear the answer
+                self._calls.remove(waiting)
+            if self._leader is waiting:
+                self._leader = None
+                self._pass_on()
+            raise
+        if self._leader is waiting:
+            self._leader = None
+            self._lead(answer)
 
-    def rest(self, function not None, *arguments):
-        """Calls a function that waits; others may have the turn meanwhile, if this thread has it."""
-        if not self._turn._is_owned():
-            return function(*arguments)
-        self._resting += 1
-        self._turn.release()
+    cdef int _lead(self, object answer) except -1:
+        """Answers all that wait, as one of the groups."""
+        cdef list taken = self._calls
+        self._calls = []
         try:
-            self._call_next()
-            return function(*arguments)
-        finally:
-            self._retake()
-            self._resting -= 1
-
-    cdef int _retake(self) except -1:
-        """In any case: who gave the turn up gives it back once more."""
-        interrupt = None
-        while True:
-            try:
-                self._turn.acquire()
-                break
-            except BaseException as error:
-                interrupt = error
-        if interrupt is not None:
-            raise interrupt
-        return 0
-
-    cdef bint _work(self, object answer) except -1:
-        """Answers all that wait; False if nothing does, or it is somebody else's turn."""
-        if not self._turn.acquire(False):
-            return False
-        if self._resting >= RESTING_MAX or not self._calls:
-            self._turn.release()
-            return False
-        taken = []
-        try:
-            while self._calls:
-                taken.append(self._calls.popleft())
             answer([(<_Waiting>one).call for one in taken])
         finally:
-            self._turn.release()
+            self._pass_on()
             self._settle(taken)
-        return True
+        return 0
+
+    cdef void _pass_on(self) noexcept:
+        """A group has ended: whoever has waited longest leads the next, if anybody waits."""
+        if self._calls and self._leader is None:
+            self._leader = self._calls[0]
+            self._leader.ring()
+        else:
+            self._groups -= 1
 
     cdef int _settle(self, list taken) except -1:
         """Wakes those who were worked for; what has no answer is given up."""
@@ -117,18 +138,9 @@ cdef class Crew:
                     (<_Waiting>one).call.give_up()
             except BaseException as error:
                 interrupt = error
-            (<_Waiting>one).bell.put(None)
+            (<_Waiting>one).ring()
         if interrupt is not None:
             raise interrupt
-        return 0
-
-    cdef int _call_next(self) except -1:
-        """After a turn: who came too late for the last worker is the next, unless enough are at work already."""
-        if self._calls and self._resting < RESTING_MAX and self._turn.acquire(False):
-            waiting = self._calls[0] if self._calls else None
-            self._turn.release()
-            if waiting is not None:
-                (<_Waiting>waiting).bell.put(None)
         return 0
 
 

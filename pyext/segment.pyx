@@ -826,27 +826,37 @@ cdef class PartitionTail:
             return None
         return self.log.segments[len(self.log.segments) - 1]
 
-    def _sync_last(self, int64_t offset):
-        """Brings the last segment to the device, where nothing else has to go there, as nearly always; returns up to where
-        the log is there then. -1 where nothing was done: then it takes the same steps one by one."""
+    cdef int _borrowed(self, int64_t offset, int64_t *end) except -2:
+        """A descriptor of one's own for the last segment, where nothing else has to go to the device, and the end of the
+        log; the segment may be rolled, cut or removed meanwhile. -1 where there is more to do."""
         cdef SegmentTail segment
-        cdef int64_t end
-        cdef int descriptor, failed
         self.lock._take()
         try:
             segment = self._growing()
             if segment is None:
                 return -1
-            end = self.producers.next_offset
-            if (end < offset or type(segment.disk) is not Disk or segment._is_synced or segment._descriptor < 0
+            end[0] = self.producers.next_offset
+            if (end[0] < offset or type(segment.disk) is not Disk or segment._is_synced or segment._descriptor < 0
                     or segment.base_offset >= <int64_t>(<object>self)._commits.end):
                 return -1
-            # One of our own: the segment may be rolled, cut or removed meanwhile.
-            descriptor = fcntl(segment._descriptor, F_DUPFD_CLOEXEC, 0)
-            if descriptor < 0:
-                return -1
+            return fcntl(segment._descriptor, F_DUPFD_CLOEXEC, 0)
         finally:
             self.lock._give()
+
+    def _borrow_last(self, int64_t offset):
+        """What _sync_last() would bring to the device, for who brings several files there: the log's end, and descriptors
+        that are the caller's to close. None where there is more to do."""
+        cdef int64_t end = 0
+        cdef int descriptor = self._borrowed(offset, &end)
+        return None if descriptor < 0 else (end, [descriptor])
+
+    def _sync_last(self, int64_t offset):
+        """Brings the last segment to the device, where nothing else has to go there, as nearly always; returns up to where
+        the log is there then. -1 where nothing was done: then it takes the same steps one by one."""
+        cdef int64_t end = 0
+        cdef int failed, descriptor = self._borrowed(offset, &end)
+        if descriptor < 0:
+            return -1
         with nogil:
             failed = _synced(descriptor)
             close(descriptor)

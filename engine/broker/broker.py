@@ -206,7 +206,6 @@ class Broker(TransactionVerbs, GroupVerbs, ConfigVerbs, TopicVerbs, BrokerTail):
             self.leader_epoch,
             self.now_ms,
             is_synced=self.is_synced,
-            sync_to=self.sync_to,
         )
 
     def _coordinate(self, given: Collection[str], *, is_sound: bool) -> None:

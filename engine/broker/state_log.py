@@ -45,13 +45,11 @@ class StateLog:
         now_ms: Callable[[], int],
         *,
         is_synced: bool = False,
-        sync_to: Callable[[Partition, int], None] = lambda partition, end: partition.sync_to(end),
     ) -> None:
         self.topic = topic
         self.partition_count = partition_count
         self.leader_epoch = leader_epoch
         self.is_synced = is_synced
-        self._sync_to = sync_to
         self.existing = existing
         self._open_partition = open_partition
         self._now_ms = now_ms
@@ -107,7 +105,7 @@ class StateLog:
         for that."""
         if self.is_synced:
             log = self._partition(partition)
-            self._sync_to(log, log.log_end_offset if offset is None else offset)
+            log.sync_to(log.log_end_offset if offset is None else offset)
 
     def unsynced(self, ends: Iterable[tuple[int, int]]) -> dict[Partition, int]:
         """How far partitions have to be synced, so that all below some offsets is on the device."""

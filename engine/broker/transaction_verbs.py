@@ -200,12 +200,7 @@ class TransactionVerbs(abc.ABC):
             for key in keys:
                 partition = self.partition(key)
                 if not partition.is_synced:
-                    self.sync_to(partition, partition.log_end_offset)
-
-    def sync_to(self, partition: Partition, offset: int) -> None:
-        """Returns when everything below an offset is on the device; others who commit go on meanwhile."""
-        if not partition.is_synced_to(offset):
-            self.crew.rest(partition.sync_to, offset)
+                    partition.sync_to(partition.log_end_offset)
 
     def sync_together(self, keys: Iterable[TopicPartition], ends: Mapping[Partition, int]) -> None:
         """Brings partitions to the device at the same time, as far as that goes."""
@@ -215,7 +210,7 @@ class TransactionVerbs(abc.ABC):
                 with contextlib.suppress(OncelogError):  # sync() says so
                     partition = self.partition(key)
                     wanted[partition] = partition.log_end_offset
-            self.crew.rest(sync_together, wanted)
+            sync_together(wanted)
 
     def write_txn_markers(
         self, markers: Iterable[TxnMarker]

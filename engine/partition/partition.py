@@ -425,10 +425,6 @@ class Partition(OpenedPartition, PartitionTail):
         """Whether everything is on the device that was written by now."""
         return self._state_loaded and self._commits.end >= self.producers.next_offset
 
-    def is_synced_to(self, offset: int) -> bool:
-        """Whether everything below an offset is on the device."""
-        return self._commits.end >= offset
-
     def sync_to(self, offset: int) -> None:
         """Returns when everything below an offset is on the device; one sync serves all who wait, and appends go
         on meanwhile. A failed one takes the partition offline and is not tried again: all who wait get its error.
@@ -482,7 +478,8 @@ class Partition(OpenedPartition, PartitionTail):
         None where ``sync_to`` alone knows what to do: all is there, or another thread is about it.
         """
         if type(self._disk) is Disk and self._commits.begin(offset):
-            return self._unsynced(offset)
+            last = self._borrow_last(offset)
+            return self._unsynced(offset) if last is None else Unsynced(*last, needs_names=False)
         return None
 
     def end_sync(

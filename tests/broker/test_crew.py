@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
+import signal
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +20,7 @@ from oncelog.segment.names import TopicPartition
 from .brokers import VerbProducer, opened, values_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 PATIENCE_S = 20
@@ -72,26 +76,105 @@ def test_each_call_is_answered_once() -> None:
     assert all(question.answers == [question.number] for mine in questions for question in mine)
 
 
-def test_who_comes_while_one_works_is_answered_together() -> None:
-    """Goal: three calls that arrive during a turn make one group in the next."""
-    crew = Crew()
-    entered, go_on, groups = threading.Event(), threading.Event(), []
+GROUPS = 2  # that may be under way at a time
 
-    def answer(questions: list[Question]) -> None:
-        groups.append(sorted(question.number for question in questions))
-        entered.set()
+
+@contextlib.contextmanager
+def occupied(crew: Crew) -> Iterator[None]:
+    """As many groups are under way as may be, so that who calls now has to wait."""
+    entered, go_on = threading.Semaphore(0), threading.Event()
+
+    def hold(questions: list[Question]) -> None:
+        entered.release()
         assert go_on.wait(PATIENCE_S)
         for question in questions:
             question.answers.append(question.number)
 
-    first = start([lambda: crew.call(Question(0), answer)])
-    assert entered.wait(PATIENCE_S)
-    rest = start([functools.partial(crew.call, Question(number), answer) for number in (1, 2, 3)])
-    while len(crew) < 3:
-        pass
-    go_on.set()
-    join(first + rest)
-    assert groups == [[0], [1, 2, 3]]
+    threads = []
+    try:
+        for number in range(GROUPS):
+            threads += start([functools.partial(crew.call, Question(number), hold)])
+            assert entered.acquire(timeout=PATIENCE_S)
+        yield
+    finally:
+        go_on.set()
+        join(threads)
+
+
+def wait_for_callers(crew: Crew, count: int) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while len(crew) < count:
+        assert time.monotonic() < deadline, f"{len(crew)} of {count} wait"
+        time.sleep(0.001)
+
+
+def test_who_comes_while_others_are_under_way_is_answered_together() -> None:
+    """Goal: three calls that find as many groups under way as may be make one group, once one of those has ended."""
+    crew, groups = Crew(), []
+
+    def answer(questions: list[Question]) -> None:
+        groups.append(sorted(question.number for question in questions))
+        for question in questions:
+            question.answers.append(question.number)
+
+    with occupied(crew):
+        calls = [functools.partial(crew.call, Question(number), answer) for number in (7, 8, 9)]
+        threads = start(calls)
+        wait_for_callers(crew, len(calls))
+    join(threads)
+    assert groups == [[7, 8, 9]]
+
+
+def test_all_groups_can_be_used_again_after_many_have_ended() -> None:
+    """Goal: whoever ends a group gives its place back, also where somebody was woken to lead and another one came.
+    Method: many short calls of many threads, then as many groups as may be have to be under way at a time."""
+    crew = Crew()
+
+    def answer(questions: list[Question]) -> None:
+        for question in questions:
+            question.answers.append(question.number)
+
+    def ask() -> None:
+        for number in range(500):
+            crew.call(Question(number), answer)
+
+    join(start([ask] * 8))
+    assert not len(crew)
+    with occupied(crew):  # hangs where a place was lost
+        threads = start([lambda: crew.call(Question(0), answer)])
+        wait_for_callers(crew, 1)  # never comes where one was won
+    join(threads)
+
+
+def test_who_is_interrupted_while_it_waits_takes_its_call_back() -> None:
+    """Goal: nothing is done for somebody who does not hear of it, and the others are answered.
+    Method: a signal for the main thread, which waits before another."""
+    crew, taken = Crew(), []
+
+    def answer(questions: list[Question]) -> None:
+        taken.extend(question.number for question in questions)
+        for question in questions:
+            question.answers.append(question.number)
+
+    def interrupt() -> None:
+        wait_for_callers(crew, 1)
+        threads.extend(start([lambda: crew.call(Question(8), answer)]))
+        wait_for_callers(crew, 2)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    main, threads = threading.get_ident(), list[threading.Thread]()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with occupied(crew):
+            interrupters = start([interrupt])
+            with pytest.raises(KeyboardInterrupt):
+                crew.call(Question(7), answer)
+            join(interrupters)
+            assert len(crew) == 1
+    finally:
+        signal.signal(signal.SIGINT, before)
+    join(threads)
+    assert taken == [8]
 
 
 def test_an_interrupted_worker_leaves_nobody_waiting() -> None:
@@ -172,7 +255,7 @@ def test_a_device_that_fails_for_one_fails_that_commit_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Goal: of commits that wait together, one whose data is lost is refused; the others are durable.
-    Method: two calls arrive while a third works, so that they are answered together; the device then refuses the first
+    Method: two calls arrive while others are under way, so that they are answered together; the device then refuses the first
     file it is given."""
     real = syncing.sync_together
 
@@ -198,14 +281,9 @@ def test_a_device_that_fails_for_one_fails_that_commit_alone(
             except (TransactionAbortableError, CoordinatorNotAvailableError) as error:
                 errors.append(error)
 
-        def hold(taken: list[Question]) -> None:
-            threads.extend(start([functools.partial(commit, producer) for producer in producers]))
-            while len(broker.crew) < 2:
-                pass
-            taken[0].answers.append(0)
-
-        threads: list[threading.Thread] = []
-        broker.crew.call(Question(0), hold)
+        with occupied(broker.crew):
+            threads = start([functools.partial(commit, producer) for producer in producers])
+            wait_for_callers(broker.crew, len(producers))
         join(threads)
         assert broke == [2]
         assert [type(error) for error in errors] == [TransactionAbortableError]
