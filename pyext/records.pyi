@@ -27,6 +27,7 @@ class Record:
         partition: int = -1,
     ) -> None: ...
 
+def content_bytes(records: list[Record]) -> int: ...
 @final
 class RecordIterator(Iterator[Record]):
     def __init__(

@@ -70,6 +70,19 @@ def _record_from(topic, partition, offset, timestamp, timestamp_type, key, value
                   partition=partition)
 
 
+def content_bytes(list records not None):
+    """How many bytes of keys and values some records have."""
+    cdef int64_t total = 0
+    cdef Record record
+    for one in records:
+        record = <Record?>one
+        if record.key is not None:
+            total += len(record.key)
+        if record.value is not None:
+            total += len(record.value)
+    return total
+
+
 cdef inline object _bytes_or_none(const ol_slice *slice):
     if slice.size < 0:
         return None

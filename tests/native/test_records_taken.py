@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncelog._native.batch import span
+from oncelog._native.records import content_bytes
 from oncelog.base.errors import CorruptRecordError
 from oncelog.segment.batch import Record, encode, records, scan
 
@@ -77,3 +78,18 @@ def test_the_span_of_rows_is_what_their_fields_say() -> None:
     assert not span(twisted, 0, 1000)[5]
     with pytest.raises(ValueError, match="no rows"):
         span(rows[:0], 0, 1)
+
+
+def test_the_bytes_of_records_are_those_of_their_keys_and_values() -> None:
+    some = [
+        Record(0, 0, b"key", b"value"),
+        Record(1, 0, None, b"123"),
+        Record(2, 0, b"", None, [("header", b"counts for nothing")]),
+    ]
+    assert content_bytes(some) == 3 + 5 + 3
+    assert content_bytes([]) == 0
+
+
+def test_what_is_no_record_has_no_bytes_to_count() -> None:
+    with pytest.raises(TypeError):
+        content_bytes([b"bytes"])  # type: ignore[list-item]
