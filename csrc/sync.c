@@ -77,10 +77,18 @@ static void give_queue(int queue) {
     pthread_mutex_unlock(&mutex);
 }
 
-/* At most REQUESTS_MAX files. */
-static void sync_some(aio_context_t context, const int *files, int *errors, long count) {
+/* Starts to write what a file has; 0, or what the device says about it, which it may say only once. Where the kernel
+ * cannot do so, nothing is lost: FDSYNC writes as well. */
+static int start_writing(int file) {
+    if (sync_file_range(file, 0, 0, SYNC_FILE_RANGE_WRITE) == 0) return 0;
+    return errno == EIO || errno == ENOSPC || errno == EDQUOT ? errno : 0;
+}
+
+/* At most REQUESTS_MAX files. False where the kernel does not say how the requests end: they may end at any time. */
+static bool sync_some(aio_context_t context, const int *files, int *errors, long count) {
     struct iocb requests[REQUESTS_MAX], *order[REQUESTS_MAX];
     struct io_event done[REQUESTS_MAX];
+    int started[REQUESTS_MAX];
     long sent = 0, pending = 0;
     memset(requests, 0, sizeof requests);
     for (long i = 0; i < count; i++) {
@@ -90,8 +98,8 @@ static void sync_some(aio_context_t context, const int *files, int *errors, long
         order[i] = requests + i;
     }
     /* All pages are on their way before the first is waited for, so that the device gets the writes in a row and the
-     * flushes together: a quarter less time. It is a hint; what counts is what FDSYNC says. */
-    for (long i = 0; i < count; i++) (void)sync_file_range(files[i], 0, 0, SYNC_FILE_RANGE_WRITE);
+     * flushes together: a quarter less time. */
+    for (long i = 0; i < count; i++) started[i] = start_writing(files[i]);
     while (sent < count) {
         long taken = syscall(SYS_io_submit, context, count - sent, order + sent);
         if (taken > 0) {
@@ -104,10 +112,13 @@ static void sync_some(aio_context_t context, const int *files, int *errors, long
     }
     while (pending) {
         long found = syscall(SYS_io_getevents, context, pending, pending, done, NULL);
-        if (found < 0 && errno != EINTR) return;
+        if (found < 0 && errno != EINTR) return false;
         for (long i = 0; i < found; i++) errors[done[i].data] = (int)-done[i].res;
         if (found > 0) pending -= found;
     }
+    for (long i = 0; i < count; i++)
+        if (!errors[i]) errors[i] = started[i];
+    return true;
 }
 
 void ol_sync_together(const int *files, int *errors, size_t count) {
@@ -116,12 +127,18 @@ void ol_sync_together(const int *files, int *errors, size_t count) {
         for (size_t i = 0; i < count; i++) errors[i] = sync_file(files[i]);
         return;
     }
+    bool is_sound = true;
     for (size_t at = 0; at < count; at += REQUESTS_MAX) {
         size_t left = count - at;
-        sync_some(queues[queue].context, files + at, errors + at,
-                  (long)(left < REQUESTS_MAX ? left : REQUESTS_MAX));
+        long some = (long)(left < REQUESTS_MAX ? left : REQUESTS_MAX);
+        if (is_sound)
+            is_sound = sync_some(queues[queue].context, files + at, errors + at, some);
+        else
+            for (long i = 0; i < some; i++)
+                errors[at + (size_t)i] = sync_file(files[at + (size_t)i]);
     }
-    give_queue(queue);
+    if (is_sound)
+        give_queue(queue); /* else nobody may have it: late answers would be taken for others' */
 }
 #else
 void ol_sync_together(const int *files, int *errors, size_t count) {

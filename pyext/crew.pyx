@@ -3,7 +3,7 @@
 Room    wraps locks of the interpreter and nothing else.
 Borrow  keeps a call from when it is made until it is answered.
 GIL     held, but for waits.
-Fails   with what the caller's own code raises, and with whatever interrupts a wait; then the turn is free, and the
+Fails   with what the caller's own code raises, and with whatever interrupts a wait; then the group has ended, and the
         others have an answer or somebody who works for them.
 Layout  none: no bytes.
 
@@ -63,16 +63,21 @@ cdef class _Waiting:
             self._is_rung = True
             PyThread_release_lock(self._bell)
 
-    cdef int wait(self) except -1:
-        """Returns when somebody rings; raises where a person interrupts."""
-        cdef PyLockStatus status = PY_LOCK_INTR
-        while status == PY_LOCK_INTR:
-            with nogil:
-                status = PyThread_acquire_lock_timed(self._bell, -1, 1)
-            if status == PY_LOCK_INTR:
-                PyErr_CheckSignals()
+    cdef bint wait(self) noexcept:
+        """True when somebody has rung; False where a signal came, whose handler is still to be called."""
+        cdef PyLockStatus status
+        with nogil:
+            status = PyThread_acquire_lock_timed(self._bell, -1, 1)
+        if status == PY_LOCK_INTR:
+            return False
         self._is_rung = False
-        return 0
+        return True
+
+    cdef void silence(self) noexcept:
+        """Forgets a ring that nobody has waited for."""
+        if self._is_rung:
+            PyThread_acquire_lock(self._bell, 0)
+            self._is_rung = False
 
 
 @cython.final
@@ -92,28 +97,42 @@ cdef class Crew:
     def call(self, call not None, answer not None):
         """Returns when ``call.is_answered``: ``answer`` is called with all that wait, by this thread or by another."""
         cdef _Waiting waiting = _Waiting(call)
-        self._calls.append(waiting)
-        if self._groups < GROUPS_MAX and self._leader is None:
-            self._groups += 1
-            self._lead(answer)
-            return
-        try:
-            waiting.wait()
-        except BaseException:
-            if waiting in self._calls:  # nothing was done for it, and nobody would hear the answer
-                self._calls.remove(waiting)
-            if self._leader is waiting:
-                self._leader = None
-                self._pass_on()
-            raise
+        # Made here: a collection that an allocation begins may give the interpreter away, and between what follows it may
+        # not change hands.
+        cdef list empty = []
+        while True:
+            self._calls.append(waiting)
+            if self._groups < GROUPS_MAX and self._leader is None:
+                self._groups += 1
+                self._lead(answer, empty)
+                return
+            while not waiting.wait():
+                # The handler may call here as well, or take its time: nobody is to wait for this thread meanwhile.
+                if self._is_taken_back(waiting):
+                    PyErr_CheckSignals()
+                    break
+                PyErr_CheckSignals()  # it is being answered
+            else:
+                if self._leader is waiting:
+                    self._leader = None
+                    self._lead(answer, empty)
+                return
+
+    cdef bint _is_taken_back(self, _Waiting waiting):
+        """Whether nothing was done for a call: then it is as if it had not been made."""
+        if waiting not in self._calls:
+            return False
+        self._calls.remove(waiting)
         if self._leader is waiting:
             self._leader = None
-            self._lead(answer)
+            waiting.silence()
+            self._pass_on()
+        return True
 
-    cdef int _lead(self, object answer) except -1:
+    cdef int _lead(self, object answer, list empty) except -1:
         """Answers all that wait, as one of the groups."""
         cdef list taken = self._calls
-        self._calls = []
+        self._calls = empty
         try:
             answer([(<_Waiting>one).call for one in taken])
         finally:
@@ -220,9 +239,11 @@ cdef class GroupCommit:
         return self._wake_all()
 
     cdef int _wake_all(self) except -1:
-        cdef list bells
+        cdef list bells, empty
         if self._bells:
-            bells, self._bells = self._bells, []
+            empty = []  # first: to make it may take the interpreter away
+            bells = self._bells
+            self._bells = empty
             for bell in bells:
                 bell.put(None)
         return 0

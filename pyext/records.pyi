@@ -28,6 +28,7 @@ class Record:
     ) -> None: ...
 
 def content_bytes(records: list[Record]) -> int: ...
+
 @final
 class RecordIterator(Iterator[Record]):
     def __init__(

@@ -843,12 +843,21 @@ cdef class PartitionTail:
         finally:
             self.lock._give()
 
-    def _borrow_last(self, int64_t offset):
-        """What _sync_last() would bring to the device, for who brings several files there: the log's end, and descriptors
-        that are the caller's to close. None where there is more to do."""
+    def begin_sync(self, int64_t offset):
+        """Takes the turn to sync, for who brings several partitions to the device together; ``end_sync`` and
+        ``give_up_sync`` follow. Returns the log's end, descriptors that are the caller's to close, and whether names have
+        to reach the device, too. None where ``sync_to`` alone knows what to do: all is there, or another thread is about
+        it."""
         cdef int64_t end = 0
-        cdef int descriptor = self._borrowed(offset, &end)
-        return None if descriptor < 0 else (end, [descriptor])
+        cdef int descriptor
+        if type((<object>self)._disk) is not Disk or not (<object>self)._commits.begin(offset):
+            return None
+        descriptor = self._borrowed(offset, &end)
+        return (<object>self)._unsynced(offset) if descriptor < 0 else (end, [descriptor], False)
+
+    def give_up_sync(self):
+        """Gives the turn back, if this thread has it."""
+        (<object>self)._commits.give_up()
 
     def _sync_last(self, int64_t offset):
         """Brings the last segment to the device, where nothing else has to go there, as nearly always; returns up to where

@@ -7,9 +7,9 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
+from .._native.syncing import sync_partitions
 from ..base.errors import InvalidRequestError, OncelogError
 from ..partition.partition import Origin
-from ..partition.syncing import sync_together
 from ..segment.batch import ControlType, encode_marker
 from .answers import Node, ProducerDescription
 from .topics import CONSUMER_OFFSETS
@@ -210,7 +210,7 @@ class TransactionVerbs(abc.ABC):
                 with contextlib.suppress(OncelogError):  # sync() says so
                     partition = self.partition(key)
                     wanted[partition] = partition.log_end_offset
-            sync_together(wanted)
+            sync_partitions(wanted)
 
     def write_txn_markers(
         self, markers: Iterable[TxnMarker]

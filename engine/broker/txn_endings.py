@@ -93,6 +93,8 @@ class Ending:
         )
 
     def answer(self) -> ProducerIdentity:
+        if not self.is_answered:  # who was to give it up was interrupted, too
+            self.give_up()
         if self.error is not None:
             raise self.error
         assert self.identity is not None

@@ -13,10 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from .._native import syncing
-from ..base.disk import Disk
-
 if TYPE_CHECKING:
+    from ..base.disk import Disk
     from ..log.log import Log
 
 
@@ -35,9 +33,6 @@ class Unsynced(NamedTuple):
             disk.sync_directory(directory)
 
     def close(self, disk: Disk) -> None:
-        if type(disk) is Disk:  # as nearly always: without giving the interpreter away for each
-            syncing.close_all(self.descriptors)
-            return
         for descriptor in self.descriptors:
             try:  # noqa: SIM105 (a commit is short, and a context manager is not)
                 disk.close(descriptor)

@@ -17,12 +17,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from .._native.crew import GroupCommit
 from .._native.process import forks
 from .._native.segment import Batches, PartitionTail, stamp
-from ..base.disk import Disk
 from ..base.errors import (
     ClosedError,
     KafkaStorageError,
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from .._native.published import Slot
+    from ..base.disk import Disk
     from ..segment.names import TopicPartition
     from ..segment.segment import Segment
     from .producer_state import ProducerState
@@ -443,7 +444,13 @@ class Partition(OpenedPartition, PartitionTail):
         except OSError:
             with self._going_offline():  # entered only here: that takes as long as all the rest
                 raise
-        return end if end >= 0 else self._sync_all(offset)
+        if end < 0:
+            end = self._sync_all(offset)
+        with self.lock:
+            # A device says once what it has lost: perhaps to somebody who synced under the lock meanwhile.
+            if self._offline is not None:
+                self._check_writable()
+        return end
 
     def _sync_all(self, offset: int) -> int:
         """The same where there are new files and names, or another disk than the real one."""
@@ -472,42 +479,22 @@ class Partition(OpenedPartition, PartitionTail):
             except OSError as error:
                 raise KafkaStorageError(f"{self.directory}: {error}") from error
 
-    def begin_sync(self, offset: int) -> Unsynced | None:
-        """What has to reach the device, for who brings several partitions there together; ``end_sync`` follows.
-
-        None where ``sync_to`` alone knows what to do: all is there, or another thread is about it.
-        """
-        if type(self._disk) is Disk and self._commits.begin(offset):
-            last = self._borrow_last(offset)
-            return self._unsynced(offset) if last is None else Unsynced(*last, needs_names=False)
-        return None
-
-    def end_sync(
-        self, unsynced: Unsynced | None, error: OSError | None = None, *, is_known: bool = True
-    ) -> None:
-        """What ``begin_sync`` gave is on the device, or the partition is offline; or that is not known."""
+    def end_sync(self, end: int, error: int, needs_names: bool) -> None:
+        """What ``begin_sync`` gave is on the device, or the device has answered with an error: then the partition is
+        offline."""
         try:
-            if unsynced is not None:
-                assert self._disk is not None
-                unsynced.close(self._disk)
-                if is_known and self._is_through(unsynced, error):
-                    self._commits.finish(unsynced.end)
-                    with self.lock:
-                        self._show_durable()
-        finally:
-            self._commits.give_up()
-
-    def _is_through(self, unsynced: Unsynced, error: OSError | None) -> bool:
-        try:
-            if error is not None:
-                raise error
-            if unsynced.needs_names:
+            if error:
+                raise OSError(error, os.strerror(error))
+            if needs_names:
                 assert self._disk is not None
                 self._disk.sync_directory(self.directory)
         except (KafkaStorageError, OSError) as failure:
             self._go_offline(failure)
-            return False
-        return True
+            return
+        with self.lock:
+            if self._offline is None:
+                self._commits.finish(end)
+                self._show_durable()
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
         """Removes batches from an offset on, and what is known of them."""

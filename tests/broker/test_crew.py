@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import gc
 import signal
 import threading
 import time
@@ -14,7 +15,12 @@ import pytest
 
 from oncelog._native import syncing
 from oncelog._native.crew import Crew
-from oncelog.base.errors import CoordinatorNotAvailableError, TransactionAbortableError
+from oncelog.base.errors import (
+    CoordinatorNotAvailableError,
+    KafkaStorageError,
+    OncelogError,
+    TransactionAbortableError,
+)
 from oncelog.segment.names import TopicPartition
 
 from .brokers import VerbProducer, opened, values_of
@@ -80,9 +86,9 @@ GROUPS = 2  # that may be under way at a time
 
 
 @contextlib.contextmanager
-def occupied(crew: Crew) -> Iterator[None]:
-    """As many groups are under way as may be, so that who calls now has to wait."""
-    entered, go_on = threading.Semaphore(0), threading.Event()
+def occupied(crew: Crew, go_on: threading.Event | None = None) -> Iterator[None]:
+    """As many groups are under way as may be, so that who calls now has to wait: until the end, or ``go_on``."""
+    entered, go_on = threading.Semaphore(0), go_on or threading.Event()
 
     def hold(questions: list[Question]) -> None:
         entered.release()
@@ -149,7 +155,7 @@ def test_all_groups_can_be_used_again_after_many_have_ended() -> None:
 def test_who_is_interrupted_while_it_waits_takes_its_call_back() -> None:
     """Goal: nothing is done for somebody who does not hear of it, and the others are answered.
     Method: a signal for the main thread, which waits before another."""
-    crew, taken = Crew(), []
+    crew, taken = Crew(), list[int]()
 
     def answer(questions: list[Question]) -> None:
         taken.extend(question.number for question in questions)
@@ -175,6 +181,80 @@ def test_who_is_interrupted_while_it_waits_takes_its_call_back() -> None:
         signal.signal(signal.SIGINT, before)
     join(threads)
     assert taken == [8]
+
+
+def test_a_handler_of_a_signal_may_call_as_well() -> None:
+    """Goal: whoever was woken to lead, and sits in a handler that waits itself, keeps nobody waiting."""
+    crew = Crew()
+    answers = []
+
+    def answer(questions: list[Question]) -> None:
+        for question in questions:
+            question.answers.append(question.number)
+            answers.append(question.number)
+
+    def interrupt() -> None:
+        wait_for_callers(crew, 1)
+        signal.pthread_kill(main, signal.SIGUSR1)
+        wait_for_callers(crew, 1)
+        go_on.set()
+
+    main, go_on = threading.get_ident(), threading.Event()
+    before = signal.signal(signal.SIGUSR1, lambda *_: crew.call(Question(8), answer))
+    try:
+        with occupied(crew, go_on):
+            helpers = start([interrupt])
+            crew.call(Question(7), answer)  # hangs where the handler's call waits for this one
+            join(helpers)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert sorted(answers) == [7, 8]
+
+
+class _Garbage:
+    """A cycle whose end takes the interpreter away."""
+
+    def __init__(self, ended: threading.Event) -> None:
+        self.ended = ended
+        self.me = self
+
+    def __del__(self) -> None:
+        self.ended.set()
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("threshold", range(1, 9))
+def test_a_collection_in_the_middle_of_a_call_loses_nobody(threshold: int) -> None:
+    """Goal: a finalizer that gives the interpreter away may run at any allocation of a call.
+    Method: garbage is collected after so many allocations, and others call while its finalizer sleeps."""
+    crew, ended, groups = Crew(), threading.Event(), list[int]()
+
+    def answer(questions: list[Question]) -> None:
+        groups.extend(question.number for question in questions)
+        time.sleep(0.02)
+        for question in questions:
+            question.answers.append(question.number)
+
+    def call_later(number: int) -> None:
+        assert ended.wait(PATIENCE_S)
+        time.sleep(0.01 * number)
+        crew.call(Question(number), answer)
+
+    threads = start([functools.partial(call_later, number) for number in (1, 2, 3)])
+    before = gc.get_threshold()
+    gc.collect()
+    gc.disable()
+    try:
+        _Garbage(ended)
+        gc.set_threshold(threshold)
+        gc.enable()
+        crew.call(Question(0), answer)
+    finally:
+        gc.set_threshold(*before)
+        gc.enable()
+    gc.collect()
+    join(threads)
+    assert sorted(groups) == [0, 1, 2, 3]
 
 
 def test_an_interrupted_worker_leaves_nobody_waiting() -> None:
@@ -290,3 +370,51 @@ def test_a_device_that_fails_for_one_fails_that_commit_alone(
         assert sum(broker.partition(key).is_offline for key in keys) == 1
         (sound,) = (key for key in keys if not broker.partition(key).is_offline)
         assert values_of(broker, sound) == [b"a"]
+
+
+def test_a_partition_that_is_offline_fails_its_own_commit_alone(tmp_path: Path) -> None:
+    """Goal: of three commits that are ended together, one writes to a partition whose device has failed before."""
+    with opened(tmp_path, topics={"orders": 3}, durability="fsync") as broker:
+        keys = [TopicPartition("orders", number) for number in range(3)]
+        producers = producers_of(broker, 3)
+        for producer, key in zip(producers, keys, strict=True):
+            producer.send(key, b"a")
+        broker.partition(keys[0])._go_offline(OSError(errno.EIO, "lost"))
+        outcomes: dict[int, Exception | None] = {}
+
+        def commit(number: int) -> None:
+            outcomes[number] = None
+            try:
+                producers[number].commit()
+            except OncelogError as error:
+                outcomes[number] = error
+
+        with occupied(broker.crew):
+            threads = []
+            for number in (1, 0, 2):  # the first leads
+                threads += start([functools.partial(commit, number)])
+                wait_for_callers(broker.crew, len(threads))
+        join(threads)
+        assert isinstance(outcomes[0], TransactionAbortableError)
+        assert outcomes[1] is outcomes[2] is None
+        assert [values_of(broker, key) for key in keys[1:]] == [[b"a"], [b"a"]]
+
+
+def test_what_the_device_told_somebody_else_is_not_taken_for_durable(tmp_path: Path) -> None:
+    """Goal: a device says once what it has lost. Whoever syncs under the lock of a partition may hear it, and a sync of
+    the same file that is under way hears that all is well."""
+    with opened(tmp_path, topics={"orders": 1}, durability="fsync") as broker:
+        (producer,) = producers_of(broker, 1)
+        key = TopicPartition("orders", 0)
+        producer.send(key, b"a")
+        partition = broker.partition(key)
+        end = partition.log_end_offset
+        begun = partition.begin_sync(end)
+        assert begun is not None
+        partition._go_offline(OSError(errno.EIO, "lost"))
+        assert syncing.sync_together(begun[1]) == [0]
+        partition.end_sync(begun[0], 0, begun[2])
+        partition.give_up_sync()
+        assert partition._commits.end < end
+        with pytest.raises(KafkaStorageError):
+            partition.sync_to(end)

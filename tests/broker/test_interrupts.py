@@ -6,26 +6,28 @@ call gets through. After each one another producer takes the id over, commits, a
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import linecache
 import re
 import sys
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from oncelog._native.crew import GroupCommit
+from oncelog._native.syncing import sync_partitions
+from oncelog.segment.names import TopicPartition
 
 from .brokers import ORDERS, VerbProducer, opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
     from types import FrameType
 
 CODE = (
-    "syncing.py",
     "txn_coordinator.py",
     "txn_endings.py",
     "txn_markers.py",
@@ -143,6 +145,44 @@ def test_an_interrupted_first_send_still_times_out(tmp_path: Path) -> None:
             assert broker.transactions.knows(producer.producer_id), f"line {at}"
             producer.commit()
             if not was_interrupted:
+                return
+        pytest.fail("no call got through")
+
+
+def opened_below(path: Path) -> int:
+    """How many descriptors this process has for files of a directory."""
+    found = 0
+    for link in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            found += link.readlink().is_relative_to(path)
+    return found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="descriptors are counted in /proc")
+def test_an_interrupted_sync_of_many_partitions_leaves_no_turn_taken(tmp_path: Path) -> None:
+    """Goal: nobody waits for ever for a partition, and no descriptor is left, wherever a sync of two was cut."""
+    with opened(tmp_path, topics={"orders": 2}, durability="fsync") as broker:
+        keys = [TopicPartition("orders", number) for number in range(2)]
+        producers = [VerbProducer(broker, f"t-{number}") for number in range(2)]
+        partitions = [broker.partition(key) for key in keys]
+        for at in range(1000):
+            for producer, key in zip(producers, keys, strict=True):
+                producer.send(key, b"a")
+            if at % 3 == 0:
+                for partition in partitions:
+                    partition.roll(broker.now_ms())  # names have to reach the device, too
+                    producers[partition.key.partition].send(partition.key, b"b")
+            before = opened_below(tmp_path)
+            ends = {partition: partition.log_end_offset for partition in partitions}
+            was_interrupted = interrupted(
+                functools.partial(sync_partitions, ends), at, ("partition.py", "log.py")
+            )
+            for partition in partitions:
+                assert partition._commits.begin(2**62), f"line {at}"
+                partition.give_up_sync()
+            assert opened_below(tmp_path) == before, f"line {at}"
+            if not was_interrupted:
+                assert at > 5
                 return
         pytest.fail("no call got through")
 

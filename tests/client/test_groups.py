@@ -583,13 +583,13 @@ def test_asynchronous_commits_do_not_wait_for_the_device_and_are_told_in_order(
         consumer.assign([("payments", 0)])
         consumer.commit({("payments", 0): 1})
         state = log.broker.groups._state
-        sync = state._sync_to
+        sync = state.sync
 
         def slow(*what: Any) -> None:
             assert answers.wait(30)
             sync(*what)
 
-        monkeypatch.setattr(state, "_sync_to", slow)
+        monkeypatch.setattr(state, "sync", slow)
         for offset in (2, 3):
             consumer.commit_async(
                 lambda told, error: heard.append((told[keys(0)[0]].offset, error)),
