@@ -194,14 +194,19 @@ def test_random_histories_keep_every_promise(
     tmp_path: Path, durability: str, steps: int, seed: int | None
 ) -> None:
     """Goal: zero lost, zero duplicated, zero aborted or open records seen, order and atomicity kept.
-    Method: a history that differs each time, and one that does not; `python -m tests.sim.txn_soak` runs longer."""
+    Method: a history that differs each time, but for continuous integration, and one that does not; `python -m tests.sim.txn_soak` runs longer."""
     is_known = seed is not None
     if seed is None:
-        seed = random.SystemRandom().randrange(2**32)
+        seed = 20260102 if "CI" in os.environ else random.SystemRandom().randrange(2**32)
     world = soak(tmp_path, seed=seed, steps=steps, durability=durability)
     if is_known:  # of others, some are dull
         assert world.crashes > steps // 50
         assert sum(len(partition.records) for partition in world.model.partitions.values()) > 10
+
+
+def test_the_others_wait_for_a_member_that_leads_and_is_silent(tmp_path: Path) -> None:
+    """Goal: a generation whose leader fell silent before it shared out. Found by a fresh seed."""
+    assert soak(tmp_path, seed=957044386, steps=250, durability="os").crashes > 0
 
 
 # ---------------------------------------------------------------- the model itself: what it must notice

@@ -65,6 +65,7 @@ class Gang:
 
     seats: list[Seat] = field(default_factory=lambda: [Seat() for _ in range(3)])
     generation: int = -1
+    leader: str | None = None  # who shares out in the last generation that somebody has heard of
     phase: str = "stable"  # joining, syncing; doubt: a crash may come in the middle of it
     zombies: list[dict[str, Any]] = field(default_factory=list)
 
@@ -118,6 +119,7 @@ class Groups(Stage):
         if seat.member_id and joined.generation_id != seat.generation:
             self.gang.zombies = [*self.gang.zombies[-5:], before]
         seat.member_id, seat.generation = joined.member_id, joined.generation_id
+        self.gang.leader = joined.leader
         seat.heard_ms = self.clock()
         return joined
 
@@ -156,6 +158,8 @@ class Groups(Stage):
         self.gang.generation = generations.pop()
 
     def _share_out(self) -> None:
+        if any(seat.is_silent and seat.member_id == self.gang.leader for seat in self.gang.members):
+            return  # nobody else may: the others wait until its session is over
         members = [seat for seat in self.gang.members if not seat.is_silent]
         asked = {seat.member_id: MemberSubscription(tuple(TOPICS)) for seat in members}
         plan = {
