@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "copy.h"
+#include "endian.h"
 #include "oncelog.h"
 #include "varint.h"
 
@@ -107,6 +108,26 @@ static inline int64_t slice_bytes(const ol_slice *slice) {
 }
 
 static const ol_slice null_slice = {NULL, -1};
+
+size_t ol_encode_one(uint8_t *at, ol_header *header, ol_slice key, ol_slice value) {
+    /* Attributes, timestamp and offset of the record (both are the batch's own), and the count of its headers. */
+    int32_t body = (int32_t)(3 + slice_bytes(&key) + slice_bytes(&value) + 1);
+    uint8_t *end = ol_varint_write(at + OL_HEADER_BYTES, body);
+    memset(end, 0, 3);
+    end = put_slice(put_slice(end + 3, key), value);
+    *end++ = 0;
+    header->size = end - at;
+    header->base_timestamp = header->max_timestamp;
+    header->last_offset_delta = 0;
+    header->record_count = 1;
+    header->crc = 0;
+    header->magic = 2;
+    header->crc_ok = 1;
+    ol_header_write(at, header);
+    header->crc = ol_crc32c(0, at + OL_CRC_FROM, (size_t)header->size - OL_CRC_FROM);
+    ol_store32(at + OL_CRC_AT, header->crc);
+    return (size_t)header->size;
+}
 
 /* Header sizes of one record; refuses what cannot be written. */
 static ol_status measure_headers(const ol_block *block, int64_t first, int64_t end, int64_t *bytes,

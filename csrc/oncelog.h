@@ -199,6 +199,12 @@ ol_status ol_encode(ol_encoder *encoder, const ol_block *block, int64_t *done, o
 ol_status ol_encode_close(ol_encoder *encoder, const uint8_t *payload, size_t payload_size,
                           ol_fault *fault);
 
+/* Writes a batch of one record without headers, and the rest of its header's row: what the row says of offset, epochs,
+ * producer, attributes and largest timestamp is what the batch gets. `at` has room for OL_ONE_BYTES_MAX beside key and
+ * value, which are small; returns the size. */
+enum { OL_ONE_BYTES_MAX = 80 }; /* of everything but key and value */
+size_t ol_encode_one(uint8_t *at, ol_header *header, ol_slice key, ol_slice value);
+
 /* Whole batches that our own encoder has made, in memory that nobody else was ever given to write to: their checksums and
  * records need not be proven again. Whoever hands the memory out for writing takes `stands` back for good. */
 typedef struct ol_proof {

@@ -231,6 +231,7 @@ class Accumulator:
 
 class DirectSender:
     _is_direct: bool
+    _in_transaction: dict[str, Any] | None
     _broker: Any
     _intake: Accumulator
     _transactions: Any
@@ -239,3 +240,4 @@ class DirectSender:
     compress: Callable[[Buffer], Buffer] | None
     _callbacks: deque[Batch]
     _waiters: int
+    def _flush_one(self) -> bool: ...

@@ -937,7 +937,8 @@ cdef class DirectSender:
     lock, ``_leave(queue)`` has somebody else look after it, ``_announce(batch)`` tells who waits that it is done,
     ``_run_callbacks()`` calls what is due.
     """
-    cdef public bint _is_direct        # of a producer without transactions, whose answers nobody else has to hear
+    cdef public bint _is_direct        # of a producer whose answers nobody else has to hear
+    cdef public dict _in_transaction   # what produce() is told of a transaction; None: there are none
     cdef public object _broker
     cdef public Accumulator _intake
     cdef public object _transactions   # has the identity, and the error that forbids to send
@@ -954,7 +955,9 @@ cdef class DirectSender:
         if not self._is_direct or queue.open_batch is not batch or queue.waiting or queue.in_flight:
             return False
         identity = self._transactions.identity
-        if queue.identity is not identity or self._transactions.error is not None or not queue._acquire(False):
+        if queue.identity is not identity and (self._in_transaction is None or identity[0] < 0):
+            return False
+        if self._transactions.error is not None or not queue._acquire(False):
             return False
         # Tried, not waited for: all that was looked at is still so.
         try:
@@ -973,6 +976,14 @@ cdef class DirectSender:
         if self._callbacks:
             self._run_callbacks()
         return True
+
+    def _flush_one(self):
+        """Sends the one batch that there is, and waits for it; False where more is to be done, or was to be."""
+        cdef Accumulator intake = self._intake
+        intake._forget_closed()
+        if len(intake.opened) != 1 or intake.incomplete or self._callbacks:
+            return False
+        return self._is_sent(intake.opened[0], True) and not intake.incomplete and not self._callbacks
 
     cdef int _settle_alone(self, PartitionIntake queue, Batch batch) except -1:
         """Waits for the device on behalf of a batch that is alone in flight, and acknowledges it. What is more than
@@ -1002,7 +1013,11 @@ cdef class DirectSender:
     cdef int _send(self, PartitionIntake queue, Batch batch, identity) except -1:
         try:
             self._intake._seal(batch, identity, self.attributes, self.compress)
-            if self._acks == -1:
+            if self._in_transaction is not None:
+                self._transactions.join(queue.key)
+                produced = self._broker.produce(queue.key, batch, **self._in_transaction)
+                self._transactions.batch_sent(queue.key)
+            elif self._acks == -1:
                 produced = self._broker.produce(queue.key, batch)
             else:
                 produced = self._broker.produce(queue.key, batch, acks=self._acks)

@@ -55,6 +55,7 @@ cdef extern from "oncelog.h" nogil:
         OL_ATTR_DELETE_HORIZON
         OL_CONTROL_ABORT
         OL_CONTROL_COMMIT
+        OL_CONTROL_NONE
 
     ctypedef struct ol_header:
         int64_t position
@@ -131,6 +132,9 @@ cdef extern from "oncelog.h" nogil:
     bint ol_is_proven(const ol_proof *proof, const uint8_t *data, size_t size)
     ol_status ol_encode(ol_encoder *encoder, const ol_block *block, int64_t *done, ol_fault *fault)
     ol_status ol_encode_close(ol_encoder *encoder, const uint8_t *payload, size_t payload_size, ol_fault *fault)
+    enum:
+        OL_ONE_BYTES_MAX
+    size_t ol_encode_one(uint8_t *at, ol_header *header, ol_slice key, ol_slice value)
 
     ctypedef struct ol_binary:
         ol_bytes data

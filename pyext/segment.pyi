@@ -160,6 +160,7 @@ class PartitionTail:
     watchers: tuple[Callable[[], None], ...]
     _flush_messages: int
     _client_rules: Rules | None
+    _coordinator_rules: Rules | None
     _forks: Callable[[], int]
     _writable_in: int
     _state_loaded: bool
@@ -167,6 +168,26 @@ class PartitionTail:
     _stable: int
     _marked_end: int
     _slot: Slot | None
+    def append_in_transaction(
+        self,
+        data: Buffer,
+        leader_epoch: int,
+        now_ms: int,
+        bumps_epoch: bool,
+        answer: type[Produced],
+    ) -> Produced | None: ...
+    def append_record(
+        self, key: bytes, value: bytes | None, leader_epoch: int, now_ms: int
+    ) -> int: ...
+    def append_commit(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        leader_epoch: int,
+        now_ms: int,
+        bumps_epoch: bool,
+    ) -> int: ...
     def _append_one(
         self,
         data: Buffer,

@@ -11,20 +11,20 @@ cimport cython
 from cpython.buffer cimport (
     PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer,
 )
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_Check, PyTuple_GET_ITEM
 from libc.errno cimport EINTR, errno
-from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, strerror
 from oncelog_c cimport (
-    OL_ACCEPT, OL_ATTR_CODEC, OL_ATTR_CONTROL, OL_ATTR_TRANSACTIONAL, OL_CONTROL_ABORT, OL_CONTROL_COMMIT, OL_HEADER_BYTES,
-    OL_OFFSET_ENTRY_BYTES, OL_OK, OL_TIME_ENTRY_BYTES, check, decompressed, hold_rows, ol_aborted, ol_batches_stamp,
-    ol_fault, ol_header, ol_header_read, ol_index_rows, ol_index_state, ol_last_offset, ol_offset_index_find,
+    OL_ACCEPT, OL_ATTR_CODEC, OL_ATTR_CONTROL, OL_ATTR_TRANSACTIONAL, OL_CONTROL_ABORT, OL_CONTROL_COMMIT, OL_CONTROL_NONE,
+    OL_HEADER_BYTES, OL_OFFSET_ENTRY_BYTES, OL_OK, OL_ONE_BYTES_MAX, OL_TIME_ENTRY_BYTES, check, decompressed, hold_rows, ol_aborted, ol_batches_stamp,
+    ol_encode_one, ol_fault, ol_header, ol_header_read, ol_index_rows, ol_index_state, ol_last_offset, ol_offset_index_find,
     ol_offset_index_find_position, ol_producers, ol_producers_first_open, ol_producers_judge, ol_producers_replay,
-    ol_is_proven, ol_proof, ol_records_check, ol_records_refused, ol_seek, ol_status, ol_time_index_find, pin, pinned_data,
+    ol_is_proven, ol_proof, ol_records_check, ol_records_refused, ol_seek, ol_slice, ol_status, ol_time_index_find, pin, pinned_data,
     pinned_size, proof_of,
 )
 
@@ -63,6 +63,7 @@ assert HEADER_DTYPE.itemsize == sizeof(ol_header)
 cdef enum:
     REFUSED_MAX = 4096  # indices that one error lists; Kafka lists all, a person reads the first
     NOGIL_BYTES = 4096  # checked in about the time that another thread takes to get the GIL
+    ONE_RECORD_BYTES = 1024  # of a coordinator's record that is encoded on the stack; nearly all are smaller
 
 
 cdef int _within(object held, int64_t count, int64_t width) except -1:
@@ -217,13 +218,25 @@ cdef class IndexState:
         ``producers`` is the handle of a ProducerTable, ``write(descriptor, data, position)`` the disk's. Where it
         raises, nothing counts, and nothing more is allowed.
         """
+        cdef Py_buffer view
+        if batch is None:
+            raise TypeError("there is no batch to append")
+        PyObject_GetBuffer(data, &view, PyBUF_WRITABLE)
+        try:
+            return self._append(<uint8_t *>view.buf, view.len, data, batch, producers, next_offset, leader_epoch, is_client,
+                                bumps_epoch, write, descriptor, size, offsets, times, base_offset)
+        finally:
+            PyBuffer_Release(&view)
+
+    cdef int64_t _append(self, uint8_t *base, Py_ssize_t count, data, Batches batch, producers, int64_t next_offset,
+                         int32_t leader_epoch, bint is_client, bint bumps_epoch, write, int descriptor, int64_t size,
+                         IndexTail offsets, IndexTail times, int64_t base_offset) except? -1:
+        """The same for bytes in memory; ``data`` is the object that they belong to, if there is one."""
         cdef ol_producers *table
         cdef int64_t made, timed = 0, found = 0, duplicate_of = -1
         cdef uint8_t offset_entry[OL_OFFSET_ENTRY_BYTES]
         cdef uint8_t time_entry[OL_TIME_ENTRY_BYTES]
         cdef ol_aborted none
-        if batch is None:
-            raise TypeError("there is no batch to append")
         table = <ol_producers *>PyCapsule_GetPointer(producers, "oncelog.producers")
         if (batch._count != 1
                 or (batch._one.attributes & OL_ATTR_CONTROL
@@ -233,13 +246,13 @@ cdef class IndexState:
                 or not self._has_room(batch, size, next_offset)
                 or ol_producers_judge(table, &batch._one, is_client, bumps_epoch, &duplicate_of) != OL_ACCEPT):
             return -1
-        _stamp(data, batch, next_offset, leader_epoch)
+        _stamp_bytes(base, count, batch, next_offset, leader_epoch)
         batch._move(size)
         self._prepared = self._state
         self._has_entries = False
         made = ol_index_rows(&self._prepared, &batch._one, 1, base_offset, offset_entry, time_entry, &timed)
         try:
-            _write_all(write, descriptor, data, size)
+            _write_all(write, descriptor, base, count, data, size)
             if made:
                 _write_entry(write, offsets, offset_entry, OL_OFFSET_ENTRY_BYTES)
             if timed:
@@ -293,22 +306,17 @@ cdef inline bint _is_plain(write) noexcept:
     return PyMethod_Check(write) and PyMethod_GET_FUNCTION(write) == <PyObject *>PLAIN_WRITE
 
 
-cdef int _write_all(write, int descriptor, data, int64_t position) except -1:
+cdef int _write_all(write, int descriptor, const uint8_t *base, Py_ssize_t count, data, int64_t position) except -1:
     """What is anything but success is left to the disk: it knows what to do and what to raise."""
-    cdef Py_buffer view
-    cdef ssize_t written
-    cdef bint done = False
+    cdef ssize_t written = -1
     if _is_plain(write):
-        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
-        if view.len < NOGIL_BYTES:
-            written = pwrite(descriptor, view.buf, <size_t>view.len, position)
+        if count < NOGIL_BYTES:
+            written = pwrite(descriptor, base, <size_t>count, position)
         else:
             with nogil:
-                written = pwrite(descriptor, view.buf, <size_t>view.len, position)
-        done = written == view.len
-        PyBuffer_Release(&view)
-    if not done:
-        write(descriptor, data, position)
+                written = pwrite(descriptor, base, <size_t>count, position)
+    if written != count:
+        write(descriptor, (<const char *>base)[:count] if data is None else data, position)
     return 0
 
 
@@ -347,6 +355,18 @@ cdef tuple _entries(ol_index_state *state, const ol_header *rows, Py_ssize_t cou
 
 
 cdef object BLANK = object()
+
+
+cdef Batches _blank(int64_t timestamp_ms):
+    """The row of a batch of one record from nobody in particular, to be encoded."""
+    cdef Batches batch = Batches.__new__(Batches, BLANK)
+    batch._one.max_timestamp = timestamp_ms
+    batch._one.producer_id = -1
+    batch._one.producer_epoch = -1
+    batch._one.base_sequence = -1
+    batch._one.coordinator_epoch = -1
+    batch._one.control_type = OL_CONTROL_NONE
+    return batch
 
 
 @cython.final
@@ -474,6 +494,10 @@ cdef class Batches:
 
 def attributes_of(buffer):
     """The attributes of the first batch of a buffer, not proven; 0 where it is too short for a batch."""
+    return _attributes_of(buffer)
+
+
+cdef int16_t _attributes_of(buffer) except? -1:
     cdef Py_buffer view
     cdef int16_t attributes = 0
     PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
@@ -636,15 +660,20 @@ def stamp(buffer, Batches batches not None, int64_t next_offset, int32_t leader_
 
 cdef int _stamp(buffer, Batches batches, int64_t next_offset, int32_t leader_epoch) except -1:
     cdef Py_buffer target
-    cdef Py_ssize_t row
     PyObject_GetBuffer(buffer, &target, PyBUF_WRITABLE)
     try:
-        for row in range(batches._count):
-            if batches._rows[row].position < 0 or batches._rows[row].position > target.len - OL_HEADER_BYTES:
-                raise ValueError(f"row {row} lies outside the buffer")
-        ol_batches_stamp(<uint8_t *>target.buf, batches._rows, batches._count, next_offset, leader_epoch)
+        return _stamp_bytes(<uint8_t *>target.buf, target.len, batches, next_offset, leader_epoch)
     finally:
         PyBuffer_Release(&target)
+
+
+cdef int _stamp_bytes(uint8_t *base, Py_ssize_t count, Batches batches, int64_t next_offset,
+                      int32_t leader_epoch) except -1:
+    cdef Py_ssize_t row
+    for row in range(batches._count):
+        if batches._rows[row].position < 0 or batches._rows[row].position > count - OL_HEADER_BYTES:
+            raise ValueError(f"row {row} lies outside the buffer")
+    ol_batches_stamp(base, batches._rows, batches._count, next_offset, leader_epoch)
     return 0
 
 
@@ -713,16 +742,16 @@ cdef class SegmentTail:
     cdef public int64_t _torn_end      # how far a failed append may have written past the size
     cdef public bint _is_synced
 
-    cdef int64_t _append(self, data, Batches batch, producers, int64_t next_offset, int32_t leader_epoch,
-                         bint is_client, bint bumps_epoch) except? -1:
+    cdef int64_t _append(self, uint8_t *base, Py_ssize_t count, data, Batches batch, producers, int64_t next_offset,
+                         int32_t leader_epoch, bint is_client, bint bumps_epoch) except? -1:
         """IndexState.append_one() to this file. After an error it is as before, and says what may lie behind."""
         cdef int64_t size = self.size, stable
         if type(self.state) is not IndexState or self.disk is None or self._torn_end or self._descriptor < 0:
             return -1
         try:
-            stable = (<IndexState>self.state).append_one(data, batch, producers, next_offset, leader_epoch, is_client,
-                                                         bumps_epoch, self.disk.write, self._descriptor, size,
-                                                         self.offset_index, self.time_index, self.base_offset)
+            stable = (<IndexState>self.state)._append(base, count, data, batch, producers, next_offset, leader_epoch,
+                                                      is_client, bumps_epoch, self.disk.write, self._descriptor, size,
+                                                      self.offset_index, self.time_index, self.base_offset)
         except BaseException:
             self._is_synced = False
             self._torn_end = size + <int64_t>batch._bytes()
@@ -755,6 +784,7 @@ cdef class PartitionTail:
     cdef public int64_t recovery_point
     cdef public int64_t _flush_messages
     cdef public object _client_rules   # Rules; None: batches have to be looked at one by one
+    cdef public object _coordinator_rules
     cdef public object _forks          # counts how often this process was forked off
     cdef public long _writable_in      # at which count one may write; -1: never
     cdef public bint _state_loaded     # the producers are known up to the log's end
@@ -767,17 +797,18 @@ cdef class PartitionTail:
     def __cinit__(self, *args, **options):
         self.lock = TailLock()
 
-    cdef object _append_small(self, data, int32_t leader_epoch, int64_t now_ms, type answer, pending):
-        """Admits a client's batch that is small and no part of a transaction, where nothing stands before it. None where
-        nothing was done: append_as_leader() knows what else to do."""
+    cdef object _append_small(self, data, int32_t leader_epoch, int64_t now_ms, bint in_transaction, bint bumps_epoch,
+                              type answer, pending):
+        """Admits a client's batch that is small, where nothing stands before it. None where nothing was done:
+        append_as_leader() knows what else to do."""
         cdef Batches batch = None
         cdef int64_t base_offset, end
         if type(self._client_rules) is Rules:
             # What is larger should not be proven twice, should there be more to do.
             batch = (<Rules>self._client_rules)._check(data, now_ms, NOGIL_BYTES - 1)
-        if batch is None or batch._one.attributes & OL_ATTR_TRANSACTIONAL:
+        if batch is None or bool(batch._one.attributes & OL_ATTR_TRANSACTIONAL) != in_transaction:
             return None
-        base_offset = self._append(data, batch, leader_epoch, True, True)
+        base_offset = self._append_data(data, batch, leader_epoch, True, bumps_epoch)
         if base_offset < 0:
             return None
         end = batch._next_offset()
@@ -785,12 +816,71 @@ cdef class PartitionTail:
         return PyTuple_Type.tp_new(answer, ((base_offset, end - 1, -1, False,
                                              None if pending is None else pending(self, end)),), NULL)
 
+    def append_in_transaction(self, data, int32_t leader_epoch, int64_t now_ms, bint bumps_epoch, type answer not None):
+        """The same for a batch of an open transaction, whose answer waits for nothing."""
+        return self._append_small(data, leader_epoch, now_ms, True, bumps_epoch, answer, None)
+
+    def append_record(self, key, value, int32_t leader_epoch, int64_t now_ms):
+        """Writes one small record of a coordinator as a plain batch, where that is all there is to do, as nearly always;
+        returns the offset after it. -1 where nothing was done: append_as_leader() takes a batch of any kind."""
+        cdef Batches batch
+        cdef ol_slice key_bytes, value_bytes
+        if type(key) is not bytes or type(value) is not bytes:
+            return -1
+        key_bytes.data, key_bytes.size = <const uint8_t *>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key)
+        value_bytes.data, value_bytes.size = <const uint8_t *>PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value)
+        batch = _blank(now_ms)
+        if self._append_one_record(batch, key_bytes, value_bytes, leader_epoch, True) < 0:
+            return -1
+        return batch._next_offset()
+
+    def append_commit(self, int64_t producer_id, int16_t producer_epoch, int32_t coordinator_epoch, int32_t leader_epoch,
+                      int64_t now_ms, bint bumps_epoch):
+        """The same for the marker that commits a producer's transaction here; returns its offset, or -1."""
+        cdef Batches batch = _blank(now_ms)
+        cdef uint8_t[4] key = [0, 0, 0, OL_CONTROL_COMMIT]
+        cdef uint8_t[6] value
+        cdef ol_slice key_bytes, value_bytes
+        cdef int at
+        value[0] = value[1] = 0  # versions are 0
+        for at in range(4):
+            value[2 + at] = <uint8_t>(<uint32_t>coordinator_epoch >> (24 - 8 * at) & 255)
+        key_bytes.data, key_bytes.size = key, 4
+        value_bytes.data, value_bytes.size = value, 6
+        batch._one.attributes = OL_ATTR_TRANSACTIONAL | OL_ATTR_CONTROL
+        batch._one.producer_id = producer_id
+        batch._one.producer_epoch = producer_epoch
+        batch._one.control_type = OL_CONTROL_COMMIT
+        batch._one.coordinator_epoch = coordinator_epoch
+        return self._append_one_record(batch, key_bytes, value_bytes, leader_epoch, bumps_epoch)
+
+    cdef int64_t _append_one_record(self, Batches batch, ol_slice key, ol_slice value, int32_t leader_epoch,
+                                    bint bumps_epoch) except? -1:
+        cdef uint8_t[ONE_RECORD_BYTES] space
+        if (type(self._coordinator_rules) is not Rules or key.size > ONE_RECORD_BYTES
+                or value.size > ONE_RECORD_BYTES - OL_ONE_BYTES_MAX - key.size):
+            return -1
+        ol_encode_one(space, &batch._one, key, value)
+        if batch._one.size > (<Rules>self._coordinator_rules)._size_max:
+            return -1
+        return self._append(space, <Py_ssize_t>batch._one.size, None, batch, leader_epoch, False, bumps_epoch)
+
     def _append_one(self, data, Batches batch not None, int32_t leader_epoch, bint is_client, bint bumps_epoch):
         """Judges, stamps and writes a batch where that is all there is to do, as nearly always; returns its base offset.
         -1 where nothing was done: then it takes the same steps one by one."""
-        return self._append(data, batch, leader_epoch, is_client, bumps_epoch)
+        return self._append_data(data, batch, leader_epoch, is_client, bumps_epoch)
 
-    cdef int64_t _append(self, data, Batches batch, int32_t leader_epoch, bint is_client, bint bumps_epoch) except? -1:
+    cdef int64_t _append_data(self, data, Batches batch, int32_t leader_epoch, bint is_client,
+                              bint bumps_epoch) except? -1:
+        cdef Py_buffer view
+        PyObject_GetBuffer(data, &view, PyBUF_WRITABLE)
+        try:
+            return self._append(<uint8_t *>view.buf, view.len, data, batch, leader_epoch, is_client, bumps_epoch)
+        finally:
+            PyBuffer_Release(&view)
+
+    cdef int64_t _append(self, uint8_t *base, Py_ssize_t count, data, Batches batch, int32_t leader_epoch, bint is_client,
+                         bint bumps_epoch) except? -1:
         cdef SegmentTail segment
         cdef int64_t base_offset, stable, end
         self.lock._take()
@@ -800,8 +890,8 @@ cdef class PartitionTail:
                 return -1
             base_offset = self.producers.next_offset  # the log's end, as the state is loaded
             try:
-                stable = segment._append(data, batch, self.producers.table.handle, base_offset, leader_epoch, is_client,
-                                         bumps_epoch)
+                stable = segment._append(base, count, data, batch, self.producers.table.handle, base_offset, leader_epoch,
+                                         is_client, bumps_epoch)
                 if stable < 0:
                     return -1
                 end = batch._next_offset()
@@ -903,7 +993,8 @@ cdef int _synced(int descriptor) noexcept nogil:
 
 
 cdef class BrokerTail:
-    """Where a broker takes in batches. A subclass has ``_produce()``, which knows all that a batch may need."""
+    """Where a broker takes in batches. A subclass has ``_produce()``, which knows all that a batch may need, and
+    ``_produce_in_transaction()``."""
     cdef public dict _open             # partitions by their keys
     cdef public object now_ms
     cdef public int32_t leader_epoch
@@ -920,10 +1011,12 @@ cdef class BrokerTail:
         """
         cdef PartitionTail partition = self._open.get(key)
         # A named tuple is asked without its slots, which go by way of Python.
-        if (partition is not None and transactional_id is None and PyTuple_Check(key)
+        if (partition is not None and PyTuple_Check(key)
                 and <object>PyTuple_GET_ITEM(key, 0) not in self._own_topics):
+            if transactional_id is not None and _attributes_of(batch) & OL_ATTR_TRANSACTIONAL:
+                return self._produce_in_transaction(partition, batch, transactional_id, transaction_version)
             produced = partition._append_small(
-                batch, self.leader_epoch, self.now_ms(), self._answer,
+                batch, self.leader_epoch, self.now_ms(), False, True, self._answer,
                 self._pending if self.is_synced and acks else None)
             if produced is not None:
                 return produced

@@ -39,7 +39,7 @@ from ..base.errors import (
     UnknownTopicOrPartitionError,
 )
 from ..partition.data_directory import DataDirectory
-from ..partition.partition import Appended, Fetched, Isolation, Partition, PartitionOptions
+from ..partition.partition import Fetched, Isolation, Partition, PartitionOptions
 from ..partition.retention import apply_retention
 from ..segment.batch import Attributes
 from ..segment.names import TopicPartition
@@ -369,13 +369,17 @@ class Broker(TransactionVerbs, GroupVerbs, ConfigVerbs, TopicVerbs, BrokerTail):
         bumps_epoch = version >= 2
         transactions = self.transactions
 
-        def append() -> Appended:
-            return partition.append_as_leader(
-                batch,
-                leader_epoch=self.leader_epoch,
-                now_ms=self.now_ms(),
-                bumps_epoch=bumps_epoch,
+        def append() -> Produced:
+            leader_epoch, now_ms = self.leader_epoch, self.now_ms()
+            produced = partition.append_in_transaction(
+                batch, leader_epoch, now_ms, bumps_epoch, Produced
             )
+            if produced is None:
+                appended = partition.append_as_leader(
+                    batch, leader_epoch=leader_epoch, now_ms=now_ms, bumps_epoch=bumps_epoch
+                )
+                produced = Produced(*appended, None)
+            return produced
 
         # In version 2 the marker that ends a transaction bumps the epoch, so that the partition itself refuses what
         # comes after. In version 1 it would begin a transaction that nobody ends: there the coordinator is asked.
@@ -383,8 +387,8 @@ class Broker(TransactionVerbs, GroupVerbs, ConfigVerbs, TopicVerbs, BrokerTail):
         if opened is not None and opened[0] == epoch:
             with partition.lock:  # who keeps the transaction for another passes by this lock
                 if producer_id not in transactions.kept:
-                    return Produced(*append(), None)
-        appended = transactions.append(
+                    return append()
+        return transactions.append(
             transactional_id,
             producer_id,
             epoch,
@@ -392,7 +396,6 @@ class Broker(TransactionVerbs, GroupVerbs, ConfigVerbs, TopicVerbs, BrokerTail):
             append,
             transaction_version=version,
         )
-        return Produced(*appended, None)
 
     def fetch(
         self,

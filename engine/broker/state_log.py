@@ -71,11 +71,15 @@ class StateLog:
 
     def append(self, partition: int, records: Sequence[StateRecord]) -> int:
         """Writes records as one plain batch; returns the offset after the last. A null value removes its key."""
+        now_ms, log = self._now_ms(), self._partition(partition)
+        if len(records) == 1:
+            end = log.append_record(*records[0], self.leader_epoch, now_ms)
+            if end >= 0:
+                return end
         keys, values = zip(*records, strict=True)
-        now_ms = self._now_ms()
         encoder = Encoder(one_batch=True, timestamp_ms=now_ms)
         encoder.add(keys, values)
-        appended = self._partition(partition).append_as_leader(
+        appended = log.append_as_leader(
             memoryview(encoder.finish()),
             leader_epoch=self.leader_epoch,
             now_ms=now_ms,

@@ -168,24 +168,32 @@ class TransactionVerbs(abc.ABC):
         transaction_version: int,
     ) -> None:
         """Ends a producer's transaction on one partition, for the coordinator."""
-        now_ms = self.now_ms()
-        marker = encode_marker(
-            ControlType.COMMIT if committed else ControlType.ABORT,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            coordinator_epoch=coordinator_epoch,
-            timestamp_ms=now_ms,
-        )
-        appended = self.partition(key).append_as_leader(
-            memoryview(marker),
-            leader_epoch=self.leader_epoch,
-            now_ms=now_ms,
-            origin=Origin.COORDINATOR,
-            bumps_epoch=transaction_version >= 2,
-        )
+        now_ms, partition = self.now_ms(), self.partition(key)
+        bumps_epoch = transaction_version >= 2
+        offset = -1
+        if committed:
+            offset = partition.append_commit(
+                *(producer_id, producer_epoch, coordinator_epoch),
+                *(self.leader_epoch, now_ms, bumps_epoch),
+            )
+        if offset < 0:
+            marker = encode_marker(
+                ControlType.COMMIT if committed else ControlType.ABORT,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                coordinator_epoch=coordinator_epoch,
+                timestamp_ms=now_ms,
+            )
+            offset = partition.append_as_leader(
+                memoryview(marker),
+                leader_epoch=self.leader_epoch,
+                now_ms=now_ms,
+                origin=Origin.COORDINATOR,
+                bumps_epoch=bumps_epoch,
+            ).base_offset
         if key.topic == CONSUMER_OFFSETS:
             self.groups.on_txn_marker(
-                key.partition, producer_id, committed=committed, offset=appended.base_offset
+                key.partition, producer_id, committed=committed, offset=offset
             )
 
     def pass_by(self, keys: Iterable[TopicPartition]) -> None:

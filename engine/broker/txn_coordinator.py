@@ -327,13 +327,13 @@ class TransactionCoordinator(TransactionEndings):
         """Under the lock, which is held through the append: no move begins before this one is through."""
         transition = metadata.prepare_add(keys, self._now_ms(), version=version)
         try:
-            self._states.log_move(metadata, transition)
+            self._states.append(metadata, transition.value)
             self._states.open[metadata.value.producer_id] = (
                 metadata  # first: nothing open may be missed
             )
             metadata.complete(transition)
-        except BaseException:
-            metadata.cancel(transition)
+        except BaseException as error:
+            self._states.cancel_move(metadata, transition, error)
             raise
 
     @staticmethod

@@ -141,13 +141,16 @@ class TransactionEndings:
 
     def _each(self, step: Callable[[Ending], None], endings: list[Ending]) -> list[Ending]:
         """Takes a step with each; returns those that are not answered by it."""
+        left = []
         for ending in endings:
             try:
                 step(ending)
             except Exception as error:  # it belongs to one caller, the others go on  # noqa: BLE001
                 self._rescue(ending.metadata, ending.transition)
                 ending.fail(error)
-        return [ending for ending in endings if not ending.is_answered]
+            if not ending.is_answered:
+                left.append(ending)
+        return left
 
     def _prepare_ending(self, ending: Ending) -> None:
         metadata = ending.metadata = self._states.need(ending.transactional_id)

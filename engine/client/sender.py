@@ -76,11 +76,8 @@ class Sender(DirectSender):
         self._intake = intake
         self.monotonic_s = monotonic_of(broker.now_ms)
         self._transactions = transactions
-        self._is_transactional = transactions.is_transactional
         # Where nobody else hears of an answer, a batch that is in the log is done in the same native step.
-        self._is_direct = (
-            not transactions.is_transactional and type(intake).complete is Accumulator.complete
-        )
+        self._is_direct = type(intake).complete is Accumulator.complete
         self._log = log
         self._acks = {"all": -1}.get(options["acks"]) or int(options["acks"])
         self._linger_s: float = options["linger.ms"] / 1000
@@ -96,11 +93,13 @@ class Sender(DirectSender):
         self.compress = compressor(codec, level)
         if transactions.is_transactional:
             self.attributes |= Attributes.TRANSACTIONAL
-        self._in_transaction: dict[str, Any] = {
-            "acks": self._acks,
-            "transactional_id": transactions.transactional_id,
-            "transaction_version": transactions.transaction_version,
-        }
+        self._in_transaction = None
+        if transactions.is_transactional:
+            self._in_transaction = {
+                "acks": self._acks,
+                "transactional_id": transactions.transactional_id,
+                "transaction_version": transactions.transaction_version,
+            }
         # Who waits for a batch, for memory or for callbacks waits here; nobody is notified if nobody waits.
         self._changed = threading.Condition(threading.Lock())
         self._waiters = 0
@@ -217,6 +216,8 @@ class Sender(DirectSender):
 
     def flush(self, timeout_ms: int | None = None) -> None:
         """Sends everything and returns when all of it is done and its callbacks have been called."""
+        if self._flush_one():
+            return
         deadline = self._deadline(timeout_ms)
         try:
             self.send_all(is_awaited=True)
@@ -312,9 +313,10 @@ class Sender(DirectSender):
                 if identity[0] < 0:
                     identity = transactions.need_identity()
                 self._intake.seal(batch, identity, self.attributes, self.compress)
-            if self._is_transactional:
+            if self._in_transaction is not None:
                 transactions.join(queue.key)
                 produced = self._broker.produce(queue.key, batch, **self._in_transaction)
+                transactions.batch_sent(queue.key)
             else:
                 produced = self._broker.produce(queue.key, batch, acks=self._acks)
         except Exception as error:  # noqa: BLE001
@@ -357,7 +359,7 @@ class Sender(DirectSender):
 
     def _sent(self, queue: PartitionQueue, batch: Batch) -> None:
         self._intake.note_sent(batch)
-        if self._is_transactional:
+        if self._in_transaction is not None:
             self._transactions.batch_sent(queue.key)
 
     def _refused(self, queue: PartitionQueue, batch: Batch, error: OncelogError) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import enum
 import logging
 import threading
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, ParamSpec, TypeVar
 
 from ..base.clock import monotonic_of
 from ..base.errors import (
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from ..segment.names import TopicPartition
 
 Answer = TypeVar("Answer")
+Arguments = ParamSpec("Arguments")
 
 _FENCED: Final = (ProducerFencedError, InvalidProducerEpochError)
 RETRY_S: Final = 0.02  # the coordinator is busy for moments, not for seconds
@@ -153,6 +154,7 @@ class TransactionManager:
         self.identity = NOBODY
         self.prepared: PreparedTransaction | None = None
         self.state = State.UNINITIALIZED
+        self.is_open = not self.is_transactional  # whether records are welcome
         self.error: Exception | None = (
             None  # the first of this transaction, or of all that followed
         )
@@ -165,6 +167,11 @@ class TransactionManager:
         if self._log.logger.isEnabledFor(logging.DEBUG):
             self._log.debug("%s -> %s", self.state.name, state.name)
         self.state = state
+        self.is_open = (
+            state is State.IN_TRANSACTION
+            if self.is_transactional
+            else state is not State.FATAL_ERROR
+        )
         self._on_change()
 
     def wrong_order(self, what: str) -> OncelogError:
@@ -198,21 +205,20 @@ class TransactionManager:
             error = IllegalStateError(f"cannot send: the producer is broken ({self.error})")
             raise error from self.error
 
-    @property
-    def is_open(self) -> bool:
-        """Whether records are welcome."""
-        if self.is_transactional:
-            return self.state is State.IN_TRANSACTION
-        return self.state is not State.FATAL_ERROR
-
     # ------------------------------------------------------------ calls to the coordinator
 
-    def _insist(self, call: Callable[[], Answer], what: str) -> Answer:
+    def _insist(
+        self,
+        call: Callable[Arguments, Answer],
+        what: str,
+        *args: Arguments.args,
+        **more: Arguments.kwargs,
+    ) -> Answer:
         """The answer to a call that is repeated while the coordinator is busy, up to max.block.ms."""
         deadline: float | None = None
         while True:
             try:
-                return call()
+                return call(*args, **more)
             except _AGAIN as error:
                 if isinstance(error, NotCoordinatorError):
                     self._broker.find_coordinator(self.transactional_id)
@@ -317,7 +323,7 @@ class TransactionManager:
         if self._is_known_to_coordinator:
             what = "cannot commit" if committed else "cannot abort"
             try:
-                found = self._insist(lambda: self._call_end(committed=committed), what)
+                found = self._insist(self._call_end, what, committed=committed)
             except InvalidTxnStateError as error:
                 # The broker has ended it the other way, and kept the next epoch: there is nothing to abort either.
                 fenced = ProducerFencedError(

@@ -60,7 +60,7 @@ def test_a_batch_that_comes_right_behind_the_end_of_its_transaction_begins_no_ot
         producer.send(ORDERS, b"a")
         late = producer.batch(ORDERS, [b"late"])
         partition = broker.partition(ORDERS)
-        append = partition.append_as_leader
+        append = partition.append_in_transaction
         is_first = True
 
         def append_late(*given: Any, **options: Any) -> Any:
@@ -72,7 +72,7 @@ def test_a_batch_that_comes_right_behind_the_end_of_its_transaction_begins_no_ot
                 ending.join(0.3)  # in version 1 it waits for the append, which then is part of it
             return append(*given, **options)
 
-        monkeypatch.setattr(partition, "append_as_leader", append_late)
+        monkeypatch.setattr(partition, "append_in_transaction", append_late)
         with contextlib.suppress(OncelogError):
             broker.produce(ORDERS, late, transactional_id="teller", transaction_version=version)
         monkeypatch.undo()
