@@ -949,7 +949,40 @@ cdef class PartitionTail:
         """Gives the turn back, if this thread has it."""
         (<object>self)._commits.give_up()
 
-    def _sync_last(self, int64_t offset):
+    def _sync_alone(self, int64_t offset):
+        """Brings a log to the device that nobody else is syncing, where the last segment is all that has to go there;
+        False where nothing was done."""
+        cdef int64_t end
+        if (type((<object>self)._disk) is not Disk or self._writable_in != <long>self._forks()
+                or not (<object>self)._commits.begin(offset)):
+            return False
+        try:
+            end = self._sync_last(offset)
+            return end >= 0 and self._finish_sync(end)
+        except OSError as error:
+            (<object>self)._go_offline(error)  # before the turn is another's, who would not hear of it
+            raise KafkaStorageError(f"{(<object>self).directory}: {error}") from error
+        finally:
+            (<object>self)._commits.give_up()
+
+    cpdef bint _finish_sync(self, int64_t end) except -1:
+        """Ends this thread's turn: up to an offset the log is on the device, and readers in other processes hear of it.
+        False, and nothing is said, where the partition is offline: a device says once what it has lost, and perhaps has
+        said it to somebody who synced under the lock meanwhile."""
+        self.lock._take()
+        try:
+            if (<object>self)._offline is not None:
+                return False
+            (<object>self)._commits.finish(end)
+            if self._slot is not None and self._is_durable:
+                self._slot.show_durable(
+                    max(<int64_t>(<object>self)._commits.end, self._marked_end), self._stable,
+                    self.producers.next_offset if self._state_loaded else (<object>self).log_end_offset)
+            return True
+        finally:
+            self.lock._give()
+
+    cpdef int64_t _sync_last(self, int64_t offset) except? -1:
         """Brings the last segment to the device, where nothing else has to go there, as nearly always; returns up to where
         the log is there then. -1 where nothing was done: then it takes the same steps one by one."""
         cdef int64_t end = 0

@@ -463,13 +463,13 @@ class TransactionMetadata:
             raise IllegalStateError(
                 f"{self!r} did not prepare the move to {transition.value.state.label}"
             )
-        value = transition.value
+        value, last_epoch = transition
         partitions = self.partitions
         if value.partitions is not self.value.partitions:
             partitions = dict.fromkeys(value.partitions)
         # In this order and without a call: interrupted in between, the move is as good as cancelled.
         self.pending = None
-        self.value, self.last_producer_epoch, self.partitions = *transition, partitions
+        self.value, self.last_producer_epoch, self.partitions = value, last_epoch, partitions
 
     def cancel(self, transition: Transition) -> None:
         """The log does not have the value: as if nothing had been asked."""

@@ -83,6 +83,7 @@ _LABELS: Final = {
     for state in TransactionState
 }
 _STATES: Final = tuple(TransactionState)
+_EMPTY: Final = TransactionState.EMPTY
 
 
 class TransactionValue(NamedTuple):
@@ -132,18 +133,19 @@ def encode_value(value: TransactionValue, version: int = VALUE_VERSION_MAX) -> b
     if not 0 <= version <= VALUE_VERSION_MAX:
         raise UnsupportedVersionError(f"{_VALUE} of version {version} cannot be written")
     flexible = version >= 1
+    # At once: a field of a named tuple costs as much as packing it.
+    producer_id, epoch, timeout_ms, state, keys, updated_ms, start_ms, previous_id, *others = value
+    next_id, client_version, next_epoch = others
     if (
         flexible
-        and value.next_producer_id == -1 == value.next_producer_epoch
-        and value.previous_producer_id >= 0 < value.client_transaction_version
-        and value.state is not TransactionState.EMPTY
+        and next_id == -1 == next_epoch
+        and previous_id >= 0 < client_version
+        and state is not _EMPTY
     ):
-        partitions = _encode_partitions(value.partitions, flexible=True)
+        partitions = _encode_partitions(keys, flexible=True)
         return _usual(len(partitions)).pack(
-            *(version, value.producer_id, value.producer_epoch),
-            *(value.transaction_timeout_ms, value.state, partitions),
-            *(value.last_update_ms, value.start_ms),
-            *(2, 0, 8, value.previous_producer_id, 2, 2, value.client_transaction_version),
+            *(version, producer_id, epoch, timeout_ms, state, partitions, updated_ms, start_ms),
+            *(2, 0, 8, previous_id, 2, 2, client_version),
         )
     head = _HEAD.pack(
         version,
@@ -153,7 +155,7 @@ def encode_value(value: TransactionValue, version: int = VALUE_VERSION_MAX) -> b
         value.state,
     )
     times = _TIMES.pack(value.last_update_ms, value.start_ms)
-    if value.state is TransactionState.EMPTY:
+    if state is _EMPTY:
         if value.partitions:
             raise InvalidRequestError("a transaction in state Empty has no partitions")
         partitions = b"\x00" if flexible else _INT32.pack(-1)

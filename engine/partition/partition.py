@@ -430,7 +430,7 @@ class Partition(OpenedPartition, PartitionTail):
         """Returns when everything below an offset is on the device; one sync serves all who wait, and appends go
         on meanwhile. A failed one takes the partition offline and is not tried again: all who wait get its error.
         """
-        if self._commits.end < offset:
+        if self._commits.end < offset and not self._sync_alone(offset):
             self._check_writable()
             self._commits.reach(offset)
             if self.options.is_synced_on_roll:
@@ -491,10 +491,7 @@ class Partition(OpenedPartition, PartitionTail):
         except (KafkaStorageError, OSError) as failure:
             self._go_offline(failure)
             return
-        with self.lock:
-            if self._offline is None:
-                self._commits.finish(end)
-                self._show_durable()
+        self._finish_sync(end)
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
         """Removes batches from an offset on, and what is known of them."""
