@@ -1,7 +1,7 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Lock
-from typing import Any, Protocol, Self, final
+from typing import Any, NoReturn, Protocol, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -142,6 +142,14 @@ class TopicIntake:
     def sticky(self) -> int: ...
     def grow(self, partitions: Iterable[PartitionIntake]) -> None: ...
     def stick_to(self, partition: int) -> None: ...
+
+@final
+class Watch:
+    is_lost: bool
+    def __new__(cls) -> Self: ...
+    def add(self, alarm: Alarm, now: float) -> None: ...
+    def remove(self, alarm: Alarm) -> None: ...
+    def run(self) -> NoReturn: ...
 
 @final
 class Alarm:

@@ -483,93 +483,201 @@ cdef extern from "pythread.h" nogil:
     void PyThread_release_lock(PyThread_type_lock lock)
 
 
+cdef struct sleeper:
+    PyThread_type_lock guard           # of all numbers; nobody who holds it wants the GIL
+    PyThread_type_lock signal          # held, unless the sleeper was signalled
+    bint is_signalled
+    bint is_rung
+    bint is_told                       # by the watch, that a batch has lingered
+    double now                         # as late as anybody has said
+    double lingering                   # when the oldest open batch has lingered
+    double look                        # when the latest of all would have: the sleeper looks by itself until then
+    double until                       # when the sleeper will look next; -inf: it is awake
+
+
+cdef int prepare(sleeper *who) except -1:
+    who.guard = PyThread_allocate_lock()
+    who.signal = PyThread_allocate_lock()
+    if who.guard is NULL or who.signal is NULL:
+        raise MemoryError()
+    PyThread_acquire_lock(who.signal, 1)
+    who.now = who.until = who.look = -INFINITY
+    who.lingering = INFINITY
+    return 0
+
+
+cdef void dispose(sleeper *who) noexcept:
+    if who.guard is not NULL:
+        PyThread_free_lock(who.guard)
+    if who.signal is not NULL:
+        if not who.is_signalled:
+            PyThread_release_lock(who.signal)
+        PyThread_free_lock(who.signal)
+
+
+cdef void wake(sleeper *who) noexcept nogil:
+    """The guard is held."""
+    if not who.is_signalled:
+        who.is_signalled = True
+        PyThread_release_lock(who.signal)
+
+
+cdef void ring(sleeper *who) noexcept nogil:
+    PyThread_acquire_lock(who.guard, 1)
+    who.is_rung = True
+    wake(who)
+    PyThread_release_lock(who.guard)
+
+
+cdef void wait(sleeper *who) noexcept nogil:
+    """Until ``until``, or until it is woken. The guard is held, but not meanwhile."""
+    cdef double until = who.until, seconds = until - who.now
+    cdef long long microseconds = -1 if seconds > SECONDS_MAX else <long long>(seconds * 1e6) + 1
+    cdef int status
+    PyThread_release_lock(who.guard)
+    status = PyThread_acquire_lock_timed(who.signal, microseconds, 0)
+    PyThread_acquire_lock(who.guard, 1)
+    if status == 1:
+        who.is_signalled = False
+    else:
+        who.now = max(who.now, until)
+
+
+cdef void linger(sleeper *looker, sleeper *who, double due, double now) noexcept nogil:
+    """A sleeper's oldest open batch is due then, what was due before no longer counts; under the looker's guard."""
+    who.lingering = due
+    who.is_told = False
+    looker.now = max(looker.now, now)
+    if due < INFINITY:
+        who.look = max(who.look, due)
+    if due < looker.until:
+        wake(looker)
+
+
+@cython.final
+cdef class Watch:
+    """One thread that looks after what lingers in many producers, and wakes that of a producer only when a batch of it
+    has lingered.
+
+    Most batches are sent before their time is over. Sixteen producers that commit one record after another had sixteen
+    threads that looked every five milliseconds, which was a fifth of all that the machine did. ``run()`` is for a
+    thread of its own; it never returns, and never has the interpreter. ``is_lost``: in a forked child, where that
+    thread is not.
+    """
+    cdef sleeper _own
+    cdef list _alarms                  # keeps them alive
+    cdef sleeper **_watched            # the same, under the guard
+    cdef Py_ssize_t _count
+    cdef public bint is_lost
+
+    def __cinit__(self):
+        prepare(&self._own)
+        self._alarms = []
+
+    def __dealloc__(self):
+        free(self._watched)
+        dispose(&self._own)
+
+    def add(self, Alarm alarm not None, double now):
+        """From here on an alarm goes off when this says so."""
+        self._watch([*self._alarms, alarm], now)
+        alarm._watch = self
+
+    def remove(self, Alarm alarm not None):
+        """Nobody looks after it any more."""
+        self._watch([one for one in self._alarms if one is not alarm], -INFINITY)
+
+    cdef int _watch(self, list alarms, double now) except -1:
+        cdef sleeper **watched = <sleeper **>malloc(<size_t>(len(alarms) + 1) * sizeof(sleeper *))
+        cdef Py_ssize_t index
+        if watched is NULL:
+            raise MemoryError()
+        for index in range(len(alarms)):
+            watched[index] = &(<Alarm>alarms[index])._own
+        if not self.is_lost:
+            PyThread_acquire_lock(self._own.guard, 1)
+            watched, self._watched = self._watched, watched
+            self._count = len(alarms)
+            self._own.now = max(self._own.now, now)
+            wake(&self._own)  # something may linger already
+            PyThread_release_lock(self._own.guard)
+        free(watched)
+        self._alarms = alarms  # not before: those that leave may be gone with the old list
+        return 0
+
+    def run(self):
+        """Looks whenever a batch may have lingered, for ever."""
+        cdef sleeper *own = &self._own
+        cdef sleeper *one
+        cdef Py_ssize_t index
+        with nogil:
+            PyThread_acquire_lock(own.guard, 1)
+            while True:
+                own.until = INFINITY
+                for index in range(self._count):
+                    one = self._watched[index]
+                    if one.look > own.now:
+                        own.until = min(own.until, one.look)
+                    if one.lingering > own.now:
+                        own.until = min(own.until, one.lingering)
+                    elif not one.is_told:
+                        one.is_told = True
+                        ring(one)
+                wait(own)
+
+
 @cython.final
 cdef class Alarm:
     """Wakes one thread when a batch has lingered long enough, when its own time has come, or when it is rung for.
 
-    Most batches are sent before their time is over. Whoever sleeps looks again then by itself, without the
-    interpreter: threads that take it for nothing, every few milliseconds in each of many producers, would halve what
-    those who work get done. And where each batch is sent at once, the next would find a sleeper without an end in
-    sight, and wake it: so it sleeps no longer than until the last of them would have lingered. Times are seconds of the
-    caller's clock; none is read here.
+    Where a Watch has it, that knows when a batch has lingered. Else whoever sleeps looks by itself, without the
+    interpreter. And where each batch is sent at once, the next would find a sleeper without an end in sight, and wake it: so
+    it sleeps no longer than until the last of them would have lingered. Times are seconds of the caller's clock; none is
+    read here.
     """
-    cdef PyThread_type_lock _guard     # of all numbers; nobody who holds it wants the GIL
-    cdef PyThread_type_lock _signal    # held, unless the sleeper was signalled
-    cdef bint _is_signalled
-    cdef bint _is_rung
-    cdef double _now                   # as late as anybody has said
-    cdef double _lingering             # when the oldest open batch has lingered
-    cdef double _look                  # when the latest of all would have: the sleeper looks by itself until then
-    cdef double _until                 # when the sleeper will look next; -inf: it is awake
+    cdef sleeper _own
+    cdef Watch _watch                  # looks after what lingers, and its guard is that of ``lingering``
 
     def __cinit__(self):
-        self._guard = PyThread_allocate_lock()
-        self._signal = PyThread_allocate_lock()
-        if self._guard is NULL or self._signal is NULL:
-            raise MemoryError()
-        PyThread_acquire_lock(self._signal, 1)
-        self._now = self._until = self._look = -INFINITY
-        self._lingering = INFINITY
+        prepare(&self._own)
 
     def __dealloc__(self):
-        if self._guard is not NULL:
-            PyThread_free_lock(self._guard)
-        if self._signal is not NULL:
-            if not self._is_signalled:
-                PyThread_release_lock(self._signal)
-            PyThread_free_lock(self._signal)
-
-    cdef void _wake(self) noexcept nogil:
-        """The guard is held."""
-        if not self._is_signalled:
-            self._is_signalled = True
-            PyThread_release_lock(self._signal)
+        dispose(&self._own)
 
     def ring(self):
         """Wakes the sleeper, or keeps it from falling asleep."""
-        PyThread_acquire_lock(self._guard, 1)
-        self._is_rung = True
-        self._wake()
-        PyThread_release_lock(self._guard)
+        ring(&self._own)
 
     cdef void _linger_until(self, double due, double now) noexcept:
         """The oldest open batch is due then; what was due before no longer counts."""
-        PyThread_acquire_lock(self._guard, 1)
-        self._lingering = due
-        self._now = max(self._now, now)
-        if due < INFINITY:
-            self._look = max(self._look, due)
-        if due < self._until:
-            self._wake()
-        PyThread_release_lock(self._guard)
+        cdef sleeper *looker = &self._own if self._watch is None else &self._watch._own
+        if self._watch is not None and self._watch.is_lost:
+            return  # with all of its parent's threads; the guard may never be given back
+        PyThread_acquire_lock(looker.guard, 1)
+        linger(looker, &self._own, due, now)
+        PyThread_release_lock(looker.guard)
 
     def sleep(self, double now, double due):
         """Returns when a batch has lingered, at ``due``, or when it is rung."""
+        cdef sleeper *own = &self._own
+        cdef sleeper *watch = NULL if self._watch is None else &self._watch._own
         with nogil:
-            PyThread_acquire_lock(self._guard, 1)
-            self._now = now
-            while not self._is_rung:
-                self._until = min(due, self._lingering)
-                if self._until <= self._now:
+            if watch is not NULL:
+                PyThread_acquire_lock(watch.guard, 1)
+                linger(watch, own, own.lingering, now)  # to be told of it again, should it still be there
+                PyThread_release_lock(watch.guard)
+            PyThread_acquire_lock(own.guard, 1)
+            own.now = now
+            while not own.is_rung:
+                own.until = due if watch is not NULL else min(due, own.lingering)
+                if own.until <= own.now:
                     break
-                if self._look > self._now:
-                    self._until = min(self._until, self._look)
-                self._wait(self._until - self._now)
-            self._is_rung = False
-            self._until = -INFINITY
-            PyThread_release_lock(self._guard)
-
-    cdef void _wait(self, double seconds) noexcept nogil:
-        cdef double until = self._until
-        cdef long long microseconds = -1 if seconds > SECONDS_MAX else <long long>(seconds * 1e6) + 1
-        cdef int status
-        PyThread_release_lock(self._guard)
-        status = PyThread_acquire_lock_timed(self._signal, microseconds, 0)
-        PyThread_acquire_lock(self._guard, 1)
-        if status == 1:
-            self._is_signalled = False
-        else:
-            self._now = max(self._now, until)
+                if watch is NULL and own.look > own.now:
+                    own.until = min(own.until, own.look)
+                wait(own)
+            own.is_rung = False
+            own.until = -INFINITY
+            PyThread_release_lock(own.guard)
 
 
 cdef class Accumulator:

@@ -4,20 +4,22 @@ Duty         drains the queue of a partition, reacts to what the broker answers,
 Concurrency  whoever has work does it: the thread that fills a batch appends it, the thread that waits for a record sends
              it. One thread at a time drains a partition (its lock is tried, never waited for: the holder looks again
              after releasing it), so order holds without a hand-over. A background thread is started with the first
-             batch that lingers, and takes care of whatever nobody waits for.
+             batch that lingers, and takes care of whatever nobody waits for; one more for all producers looks when
+             it has to.
 Callbacks    run after all locks are released, in order of completion, one thread at a time.
 Crash        what is not acknowledged may be lost; nothing here is on disk.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
-from .._native.accumulator import Accumulator, Alarm, Batch, DirectSender, PartitionIntake
+from .._native.accumulator import Accumulator, Alarm, Batch, DirectSender, PartitionIntake, Watch
 from .._native.attempt import Attempt
-from ..base.clock import monotonic_of, when_moved
+from ..base.clock import monotonic_of, monotonic_s, when_moved
 from ..base.errors import (
     BufferExhaustedError,
     DuplicateSequenceError,
@@ -505,6 +507,8 @@ class Sender(DirectSender):
     def _start(self) -> None:
         with self._starting:
             if self._thread is None and not self._is_stopping:
+                if self.monotonic_s is monotonic_s:  # else somebody moves the clock by hand
+                    _WATCHMAN.watch(self._alarm)
                 thread = threading.Thread(target=self._run, name="oncelog-producer", daemon=True)
                 thread.start()
                 self._thread = thread
@@ -545,8 +549,41 @@ class Sender(DirectSender):
     def stop(self) -> None:
         """Ends the background; what waits stays where it is."""
         self._is_stopping = True
+        _WATCHMAN.leave(self._alarm)
         self._alarm.ring()
         thread = self._thread
         # A callback that runs in the background may be what closes the producer, or wait for who does.
         if thread is not None and threading.get_ident() != thread.ident != self._caller:
             thread.join()
+
+
+class _Watchman:
+    """The one thread of this process that looks after what lingers; it is there from the first producer on that needs
+    it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._watch: Watch | None = None
+
+    def watch(self, alarm: Alarm) -> None:
+        with self._lock:
+            if self._watch is None:
+                self._watch = Watch()
+                threading.Thread(target=self._watch.run, name="oncelog-linger", daemon=True).start()
+            self._watch.add(alarm, monotonic_s())
+
+    def leave(self, alarm: Alarm) -> None:
+        with self._lock:
+            if self._watch is not None:
+                self._watch.remove(alarm)
+
+    def lose(self) -> None:
+        """In a forked child: the thread is its parent's, and so is whoever held the lock."""
+        self._lock = threading.Lock()
+        if self._watch is not None:
+            self._watch.is_lost = True
+            self._watch = None
+
+
+_WATCHMAN: Final = _Watchman()
+os.register_at_fork(after_in_child=_WATCHMAN.lose)

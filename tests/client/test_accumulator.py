@@ -22,6 +22,7 @@ from oncelog._native.accumulator import (
     PartitionIntake,
     RecordMetadata,
     TopicIntake,
+    Watch,
 )
 from oncelog.base.errors import InvalidTimestampError
 from oncelog.segment.batch import Attributes, Codec, encode, records, scan
@@ -511,3 +512,100 @@ def sleeps_of(thread: threading.Thread) -> int:
         for line in status.splitlines()
         if line.startswith("voluntary_ctxt_switches")
     )
+
+
+# ---------------------------------------------------------------- one watch for many alarms
+
+
+def watching() -> Watch:
+    watch = Watch()
+    threading.Thread(target=watch.run, daemon=True).start()
+    return watch
+
+
+def test_a_watch_wakes_the_producer_whose_batch_has_lingered_and_no_other() -> None:
+    watch = watching()
+    pairs = [(Alarm(), Collector()) for _ in range(3)]
+    for alarm, collector in pairs:
+        watch.add(alarm, 0.0)
+        collector.linger_with(alarm, 0.1)
+    sleepers = [asleep(alarm) for alarm, _ in pairs]
+    started = time.monotonic()
+    for _, collector in pairs:
+        assert collector.open_batch(collector.queues[0], 1000, 0, 0)
+    for _, collector in (pairs[0], pairs[2]):
+        collector.close_batch(collector.queues[0])
+    sleepers[1].join(10)
+    assert not sleepers[1].is_alive()
+    assert time.monotonic() - started >= 0.09
+    time.sleep(0.1)
+    assert [sleeper.is_alive() for sleeper in sleepers] == [True, False, True]
+    for alarm, _ in pairs:
+        alarm.ring()
+    for sleeper in sleepers:
+        sleeper.join(10)
+        assert not sleeper.is_alive()
+
+
+def test_a_watch_learns_of_what_lingers_already() -> None:
+    """Goal: an alarm is set before a watch has it, and the watch may look before anybody has told it the time."""
+    for _ in range(20):
+        watch, alarm, collector = watching(), Alarm(), Collector()
+        collector.linger_with(alarm, 0.01)
+        assert collector.open_batch(collector.queues[0], 1000, 0, 0)
+        watch.add(alarm, 0.0)
+        sleeper = threading.Thread(target=alarm.sleep, args=(0.0, float("inf")), daemon=True)
+        sleeper.start()
+        sleeper.join(10)
+        assert not sleeper.is_alive()
+
+
+def test_a_watch_says_again_what_its_producer_has_not_sent() -> None:
+    watch, alarm, collector = watching(), Alarm(), Collector()
+    watch.add(alarm, 0.0)
+    collector.linger_with(alarm, 0.01)
+    assert collector.open_batch(collector.queues[0], 1000, 0, 0)
+    for _ in range(3):
+        sleeper = threading.Thread(target=alarm.sleep, args=(1.0, float("inf")), daemon=True)
+        sleeper.start()
+        sleeper.join(10)
+        assert not sleeper.is_alive(), "it is open still"
+
+
+def test_an_hour_of_lingering_beside_it_keeps_no_batch_waiting_and_costs_no_wakes() -> None:
+    """Goal: a watch looks at each producer's own time. Method: the kernel counts how often the watch goes to sleep."""
+    watch = Watch()
+    looker = threading.Thread(target=watch.run, daemon=True)
+    looker.start()
+    patient, hasty = (Alarm(), Collector()), (Alarm(), Collector())
+    for (alarm, collector), linger_s in ((patient, 3600.0), (hasty, 0.5)):
+        watch.add(alarm, 0.0)
+        collector.linger_with(alarm, linger_s)
+    assert patient[1].open_batch(patient[1].queues[0], 1000, 0, 0)
+    queue, sleeper = hasty[1].queues[0], asleep(hasty[0])
+    hasty[1].open_batch(queue, 1000, 0, 1)
+    hasty[1].close_batch(queue)
+    time.sleep(0.02)
+    before = sleeps_of(looker)
+    for now_ms in range(2, 52):
+        hasty[1].open_batch(queue, 1000, 0, now_ms)
+        hasty[1].close_batch(queue)
+    assert sleeps_of(looker) - before <= 5
+    hasty[1].open_batch(queue, 1000, 0, 100)
+    sleeper.join(10)
+    assert not sleeper.is_alive()
+
+
+def test_a_producer_that_has_left_is_watched_no_more() -> None:
+    watch, alarm, collector = watching(), Alarm(), Collector()
+    watch.add(alarm, 0.0)
+    collector.linger_with(alarm, 0.01)
+    watch.remove(alarm)
+    watch.remove(alarm)
+    sleeper = asleep(alarm)
+    assert collector.open_batch(collector.queues[0], 1000, 0, 0)
+    time.sleep(0.05)
+    assert sleeper.is_alive()
+    alarm.ring()
+    sleeper.join(10)
+    assert not sleeper.is_alive()

@@ -395,6 +395,38 @@ def test_a_fork_is_told_so_and_leaves_its_parent_unharmed(tmp_path: Path) -> Non
     assert values == [b"before", b"in a transaction", b"after"]
 
 
+LINGERS_AGAIN = """
+import os, threading
+producer = log.producer(linger_ms=10)
+heard = threading.Event()
+producer.send("t", b"parent", on_delivery=lambda *_: heard.set())
+assert heard.wait(30)
+print("ready", flush=True)
+pid = os.fork()
+if not pid:
+    with oncelog.open(sys.argv[1] + "-of-the-child") as other:
+        other.create_topic("t")
+        with other.producer(linger_ms=10) as mine:
+            heard = threading.Event()
+            mine.send("t", b"child", on_delivery=lambda *_: heard.set())
+            print("child", heard.wait(30), flush=True)
+    os._exit(0)
+os.waitpid(pid, 0)
+heard = threading.Event()
+producer.send("t", b"parent", on_delivery=lambda *_: heard.set())
+print("parent", heard.wait(30), flush=True)
+log.close()
+"""
+
+
+def test_what_lingers_is_sent_by_itself_in_a_forked_child_as_well(tmp_path: Path) -> None:
+    """Goal: the thread that looks after all producers of a process is made again in a child."""
+    with child(tmp_path, LINGERS_AGAIN) as process:
+        output, errors = process.communicate(timeout=PATIENCE_S)
+        assert not errors
+        assert output.splitlines() == ["child True", "parent True"]
+
+
 # ---------------------------------------------------------------- an idle process
 
 IDLE = """
