@@ -330,7 +330,7 @@ static ol_status skip_headers(int32_t count, const uint8_t **place, const uint8_
 }
 
 /* So many records of one shape are looked at before they are copied: what is copied is still in the nearest cache. */
-enum { RUN_BYTES = 16 << 10 };
+enum { RUN_BYTES = 8 << 10 };
 
 /* While a batch of small records is decoded, which takes time but little memory, the one behind it is
  * fetched, or the next run of a large one, two lines for every record: its checksum needs all of it at once. Large records
@@ -345,12 +345,6 @@ static size_t prefetch_distance(const ol_decoder *decoder) {
     if (header->size > PREFETCH_BATCH_MAX) return RUN_BYTES;
     if (row >= decoder->batch_count || (decoder->visible && !decoder->visible[row])) return 0;
     return header->size > left ? 0 : (size_t)header->size;
-}
-
-ALWAYS_INLINE void prefetch(const uint8_t *at, size_t ahead) {
-    uintptr_t there = (uintptr_t)at + ahead; /* a number: the second line may lie past the buffer */
-    __builtin_prefetch((const void *)there);
-    __builtin_prefetch((const void *)(there + 64));
 }
 
 static const char sum_differs[] = "checksum does not match the batch";
@@ -421,15 +415,31 @@ ALWAYS_INLINE bool fill_alike(progress *done, const shape *known, const ol_heade
     while (slot < stop) {
         const uint8_t *start = at;
         const int64_t run = slot, run_end = stop - slot < run_max ? stop : slot + run_max;
+        bool in_step = true; /* one vain try costs little; one for every record would */
         if (proven) prove_to(proven, start + (run_end - run) * alike.size);
-        while (slot < run_end && read_alike_near(&record, &alike, at) &&
-               offset_in_order(header, last_delta, &record)) {
-            if (ahead) prefetch(at, ahead);
-            last_delta = record.offset_delta;
-            offsets[slot] = header->base_offset + record.offset_delta;
-            timestamps[slot] = record_timestamp(header, record.timestamp_delta);
-            at += alike.size;
-            slot++;
+        while (slot < run_end) {
+            const int64_t pause = in_step ? slot + 1 : run_end;
+            while (slot < pause && read_alike_near(&record, &alike, at) &&
+                   offset_in_order(header, last_delta, &record)) {
+                if (ahead) prefetch(at, ahead);
+                last_delta = record.offset_delta;
+                offsets[slot] = header->base_offset + record.offset_delta;
+                timestamps[slot] = record_timestamp(header, record.timestamp_delta);
+                at += alike.size;
+                slot++;
+            }
+            if (slot < pause || slot == run_end) break;
+            int64_t more = steps_left(record.offset_delta);
+            if (more > run_end - slot) more = run_end - slot;
+            if (more < STEPS_MIN || more > header->last_offset_delta - last_delta) continue;
+            more = read_in_step(&alike, at - alike.size, more, ahead);
+            in_step = more > 0;
+            const int64_t next = offsets[slot - 1] + 1, timestamp = timestamps[slot - 1];
+            for (int64_t i = 0; i < more; i++) offsets[slot + i] = next + i;
+            for (int64_t i = 0; i < more; i++) timestamps[slot + i] = timestamp;
+            last_delta += more;
+            at += more * alike.size;
+            slot += more;
         }
         for (int64_t i = run; i < slot; i++) header_starts[i + 1] = headers;
         const uint8_t *key = start + alike.key_at, *value = start + alike.value_at;

@@ -484,6 +484,7 @@ def test_a_record_that_lies_is_an_invalid_record(lie: str, codec: Codec) -> None
 
 LARGE = {
     "of one shape": [OracleRecord(BASE + i, 7000 + i, b"key", b"v" * 100) for i in range(1500)],
+    "sent together": [OracleRecord(BASE + i, 7000, None, b"v" * 100) for i in range(1500)],
     "of many shapes": [
         OracleRecord(BASE + i, 7000, None, b"v" * (i % 190), ((b"h", b"x"),) if i % 7 == 0 else ())
         for i in range(1500)
@@ -524,6 +525,61 @@ def test_a_record_that_lies_in_a_large_batch_is_named(index: int) -> None:
     records = [raw(offset=varint(i), value=varint(100) + b"v" * 100) for i in range(1500)]
     records[index] = raw(offset=varint(index), value=varint(101) + b"v" * 100)
     check_refused(bytes(forged(records, last_offset_delta=1499)), InvalidRecordError, record=index)
+
+
+@given(
+    groups=st.lists(
+        st.tuples(
+            st.integers(1, 200),  # records
+            st.sampled_from([-9000, -1, 0, 1, 63, 64, 9000]),  # from the group before: milliseconds
+            st.sampled_from([0, 0, 1, 64, 9000]),  # offsets that are left out
+        ),
+        min_size=1,
+        max_size=8,
+    ),
+    odd=st.sets(st.integers(0, 1600), max_size=3),
+    key=st.sampled_from([None, b"", b"key", b"a key past the head"]),
+)
+def test_groups_that_were_sent_together_are_what_was_written(
+    groups: list[tuple[int, int, int]], odd: set[int], key: bytes | None
+) -> None:
+    """Goal: records that seem to be a step behind each other and are not are read as what they are.
+    Method: groups with times and offsets of their own, and some records with another time."""
+    offset, timestamp = BASE, 7000
+    written: list[OracleRecord] = []
+    for count, later, gap in groups:
+        offset, timestamp = offset + gap, timestamp + later
+        for _ in range(count):
+            stamp = timestamp + (len(written) in odd)
+            written.append(OracleRecord(offset, stamp, key, b"value %010d" % offset))
+            offset += 1
+    data = fenced(GOOD + bytes(one := oracle.build(written)))
+    expected = rows_of_oracle([one])
+    for read in READERS.values():
+        assert read(data, batch.scan(data)[1:]) == expected
+
+
+@pytest.mark.parametrize("index", [2, 3, 9, 63, 64, 65, 99, 127, 128, 129, 147, 148])
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"value": varint(101) + b"v" * 100},
+        {"key": varint(4) + b"key"},
+        {"headers": varint(1)},
+        {"offset": varint(1)},
+        {"offset": varint(200)},
+        {"offset": varint(-64)},
+    ],
+    ids=str,
+)
+def test_a_record_that_lies_among_others_in_step_is_named(
+    index: int, lie: dict[str, bytes]
+) -> None:
+    """Goal: no record passes for the next step of those before it that is not."""
+    parts = {"value": varint(100) + b"v" * 100}
+    records = [raw(**parts, offset=varint(i)) for i in range(150)]
+    records[index] = raw(**({"offset": varint(index)} | parts | lie))
+    check_refused(bytes(forged(records, last_offset_delta=149)), InvalidRecordError, record=index)
 
 
 def test_a_varint_cut_off_at_the_end_of_the_batch_is_refused() -> None:
