@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from .._native.records import viewed_bytes
 from .output import Misuse
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ CHUNK_BYTES: Final = 4 << 20
 ROWS: Final = 1 << 16  # of a batch of a file
 TAKEN: Final = ("key", "value", "timestamp", "partition", "headers")
 HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+VIEWS: Final = pa.binary_view()
 LINE_END: Final = ord("\n")
 CARRIAGE: Final = ord("\r")
 SUFFIXES: Final = {
@@ -310,9 +312,10 @@ def value_bytes(batch: pa.RecordBatch) -> int:
 
 
 def _content_bytes(column: pa.Array) -> int:
-    if column.type == pa.binary_view():  # each view begins with its length, 0 for a null
-        views = np.frombuffer(column.buffers()[1], np.int32).reshape(-1, 4)
-        return int(views[column.offset : column.offset + len(column), 0].sum(dtype=np.int64))
+    if column.null_count == len(column):
+        return 0
+    if column.type == VIEWS:
+        return viewed_bytes(column.buffers()[1], column.offset, len(column))
     return int(pc.sum(pc.binary_length(column)).as_py() or 0)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import struct
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncelog._native.batch import span
-from oncelog._native.records import content_bytes
+from oncelog._native.records import content_bytes, viewed_bytes
 from oncelog.base.errors import CorruptRecordError
 from oncelog.segment.batch import Record, encode, records, scan
 
@@ -88,6 +89,31 @@ def test_the_bytes_of_records_are_those_of_their_keys_and_values() -> None:
     ]
     assert content_bytes(some) == 3 + 5 + 3
     assert content_bytes([]) == 0
+
+
+def test_the_bytes_of_views_are_those_they_speak_of() -> None:
+    """Goal: lengths alone count, whether a view holds its bytes or points at them. Method: two of each, and a null."""
+    views = b"".join(
+        struct.pack("=i12s", size, start)
+        for size, start in (
+            (3, b"key"),
+            (1 << 30, b"long"),
+            (0, b""),
+            (1 << 30, b"more"),
+            (12, b"l" * 12),
+        )
+    )
+    assert viewed_bytes(views, 0, 5) == 3 + (2 << 30) + 12
+    assert viewed_bytes(views, 1, 2) == 1 << 30
+    assert viewed_bytes(views, 5, 0) == viewed_bytes(b"", 0, 0) == 0
+
+
+@pytest.mark.parametrize(
+    ("start", "count"), [(0, 3), (2, 1), (3, 0), (-1, 1), (0, -1), (1, 2**63 - 1)]
+)
+def test_views_that_are_not_there_are_refused(start: int, count: int) -> None:
+    with pytest.raises(ValueError, match="where there are 2"):
+        viewed_bytes(bytes(2 * 16 + 15), start, count)
 
 
 def test_what_is_no_record_has_no_bytes_to_count() -> None:
