@@ -771,6 +771,12 @@ cdef class RecordColumns:
     def offsets(self):
         return self._int64(self._columns.offsets)
 
+    def offset_at(self, int64_t row):
+        """The offset of one record: for who needs no array of them."""
+        if not 0 <= row < self._columns.count:
+            raise IndexError(f"row {row} of {self._columns.count}")
+        return self._columns.offsets[row]
+
     @property
     def timestamps(self):
         return self._int64(self._columns.timestamps)

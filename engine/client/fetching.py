@@ -487,18 +487,18 @@ class AssignedPartition:
         self, found: _Found, columns: tuple[RecordColumns, RecordBatch], record_count: int | None
     ) -> RecordBatch:
         """The next rows of decoded columns, as many as are wanted."""
-        numbers, batch = columns[0].offsets, columns[1]
-        start = found.given
-        left = len(numbers) - start
+        decoded, batch = columns
+        total, start = len(decoded), found.given
+        left = total - start
         count = left if record_count is None else min(record_count, left)
         found.given += count
         self.record_count += count
-        self._position = int(numbers[found.given - 1]) + 1
-        if found.given == len(numbers):
+        self._position = decoded.offset_at(found.given - 1) + 1
+        if found.given == total:
             found.columns = None
             if found.is_hidden_from(found.row) and self._is_sound(found):
                 self._finish(found)
-        return batch if count == len(numbers) else batch.slice(start, count)
+        return batch if count == total else batch.slice(start, count)
 
     def _is_sound(self, found: _Found) -> bool:
         """Whether the rest of a window, none of which is to be seen, is proven; if not, the next take tells why."""

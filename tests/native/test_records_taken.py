@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncelog._native.batch import span
+from oncelog._native.batch import decode, span
 from oncelog._native.records import content_bytes, viewed_bytes
 from oncelog.base.errors import CorruptRecordError
 from oncelog.segment.batch import Record, encode, records, scan
@@ -89,6 +89,15 @@ def test_the_bytes_of_records_are_those_of_their_keys_and_values() -> None:
     ]
     assert content_bytes(some) == 3 + 5 + 3
     assert content_bytes([]) == 0
+
+
+@pytest.mark.parametrize("views", [False, True])
+def test_the_offset_of_a_row_is_that_of_the_array_of_all(views: bool) -> None:
+    columns = decode(LOG, scan(LOG)["position"], views=views)
+    assert [columns.offset_at(row) for row in range(len(columns))] == columns.offsets.tolist()
+    for row in (-1, len(columns)):
+        with pytest.raises(IndexError):
+            columns.offset_at(row)
 
 
 def test_the_bytes_of_views_are_those_they_speak_of() -> None:
