@@ -187,7 +187,7 @@ def _commit(
             settings.path, durability=settings.durability, timeout_ms=settings.lock_timeout_ms
         ) as log,
     ):
-        done = staging.commit_staged(log, files, token)
+        done = staging.commit_staged(log, files, token, keeps_files=False)
         # Nobody needs the files any more; the kernel lets go of them while the log is written to the device.
         swept = aside.submit(_sweep, settings, messages, token)
     swept.result()

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 Path = str | os.PathLike[str]
 PAGE_BYTES: Final = mmap.PAGESIZE
 _MAP_FAILED: Final = ctypes.c_void_p(-1).value
+_KEEP_SIZE_AND_PUNCH_HOLE: Final = 0x01 | 0x02  # of Linux's fallocate
 
 
 class _Pages:
@@ -60,6 +61,8 @@ def _libc() -> ctypes.CDLL:
     library.mmap.argtypes = [place, size, number, number, number, ctypes.c_int64]
     library.mmap.restype = place
     library.munmap.argtypes = [place, size]
+    if hasattr(library, "fallocate"):
+        library.fallocate.argtypes = [number, number, ctypes.c_int64, ctypes.c_int64]
     return library
 
 
@@ -142,6 +145,16 @@ def open_to_read(path: Path) -> int:
     return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
+def open_to_use_up(path: Path) -> int:
+    """The same, and for Disk.give_back() where that is allowed: the file may be another user's."""
+    try:
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        return open_to_read(path)
+
+
 def close_read(descriptor: int) -> None:
     os.close(descriptor)
 
@@ -212,6 +225,13 @@ class Disk:
             view = view[written:]
             position += written
             written = os.pwrite(descriptor, view, position)
+
+    def give_back(self, descriptor: int, position: int, size: int) -> None:
+        """Leaves a hole, which reads as zeros, where nobody needs the bytes any more: what is written next gets their
+        memory. Nothing happens where the file system or the platform cannot do so."""
+        libc = _libc()
+        if hasattr(libc, "fallocate"):
+            libc.fallocate(descriptor, _KEEP_SIZE_AND_PUNCH_HOLE, position, size)
 
     def truncate(self, descriptor: int, size: int) -> None:
         """Sets a file's size; what is added reads as zeros."""

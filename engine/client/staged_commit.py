@@ -119,11 +119,13 @@ def commit_staged(
     token: Token | None = None,
     *,
     transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS,
+    keeps_files: bool = True,
 ) -> Committed:
     """Appends staged files in one transaction together with the token; nothing where the token is there already.
 
     Memory is bounded by an extent for each partition that is appended to at once, and ``buffer.memory``, whatever the
-    size of the batch.
+    size of the batch. Unless it keeps the files they are empty afterwards, whether it succeeds or not: for who stages
+    anew rather than commit the same files once more.
     """
     with log.producer(
         transactional_id=ANONYMOUS if token is None else GROUP_PREFIX + token.application,
@@ -137,7 +139,9 @@ def commit_staged(
             return Committed(is_repeated=True, record_count=0)
         with producer.transaction() as transaction:
             count = sum(
-                _append_files(log, producer, files[start : start + FILES_OPEN_MAX])
+                _append_files(
+                    log, producer, files[start : start + FILES_OPEN_MAX], keeps_files=keeps_files
+                )
                 for start in range(0, len(files), FILES_OPEN_MAX)
             )
             if token is not None:
@@ -148,10 +152,14 @@ def commit_staged(
     return Committed(is_repeated=False, record_count=count)
 
 
-def _append_files(log: Log, producer: Producer, files: Sequence[StagedFile]) -> int:
+def _append_files(
+    log: Log, producer: Producer, files: Sequence[StagedFile], *, keeps_files: bool
+) -> int:
     """Sends staged files in the producer's transaction; returns how many records they held."""
     with contextlib.ExitStack() as opened:
-        readers = [opened.enter_context(StagedReader(file)) for file in files]
+        readers = [
+            opened.enter_context(StagedReader(file, keeps_file=keeps_files)) for file in files
+        ]
         parts: dict[TopicPartition, list[Piece]] = {}
         for reader in readers:
             for extent in reader.extents:

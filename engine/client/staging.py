@@ -347,13 +347,19 @@ def _encoder(codec: Codec, layout: TopicLayout, spare: EncodedBatches | None) ->
 
 
 class StagedReader:
-    """A staged file, read extent by extent and proven against its checksums."""
+    """A staged file, read extent by extent and proven against its checksums.
 
-    def __init__(self, staged: StagedFile) -> None:
+    Unless it keeps the file, an extent can be read once: its memory is given to what is written next, which is the log.
+    """
+
+    def __init__(self, staged: StagedFile, *, keeps_file: bool = True) -> None:
         self._staged = staged
+        self._keeps_file = keeps_file
         self._descriptor = -1
+        self._disk = disk.Disk()
         try:
-            self._descriptor = disk.open_to_read(staged.path)
+            opened = disk.open_to_read if keeps_file else disk.open_to_use_up
+            self._descriptor = opened(staged.path)
             self.extents = self._manifest()
         except FileNotFoundError:
             raise StagingError(
@@ -417,6 +423,8 @@ class StagedReader:
             raise StagingError(
                 f"{self._staged.path}: the checksum does not match the records at position {extent.position}"
             )
+        if not self._keeps_file:
+            self._disk.give_back(self._descriptor, extent.position, extent.size)
         return data
 
     def _bytes(self, position: int, size: int) -> bytearray:

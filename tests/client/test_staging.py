@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -271,6 +272,37 @@ def test_a_staged_file_that_is_not_what_was_staged_commits_nothing(
         assert staging.read_token(log, APP) is None
         staging.commit_staged(log, [good], token(0))
         assert len(values(log)) == 100
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_files_that_are_not_kept_give_their_memory_to_the_log(
+    path: str, is_ours: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Goal: what was read is a hole, unless the file is another user's; the log has all of it either way, and a file
+    that is used up is refused. Method: the room that the file takes, before and after."""
+    monkeypatch.setattr(staged_commit, "SERIAL_BYTES", 0)
+    file = staged(path, rows(50_000))
+    place, real = Path(file.path), os.open
+    before = place.stat()
+
+    def refusing(name: Any, flags: int, *more: Any) -> int:
+        if name == file.path and flags & os.O_RDWR:
+            raise PermissionError(name)
+        return real(name, flags, *more)
+
+    with oncelog.open(path) as log:
+        with mock.patch.object(os, "open", real if is_ours else refusing):
+            staging.commit_staged(log, [file], token(0), keeps_files=False)
+        assert values(log) == [b"v%06d" % n for n in range(50_000)]
+        after = place.stat()
+        assert after.st_size == before.st_size
+        if is_ours and sys.platform == "linux":
+            assert after.st_blocks < before.st_blocks / 4
+            with pytest.raises(StagingError, match="checksum"):
+                staging.commit_staged(log, [file], token(1))
+            assert len(values(log)) == 50_000
+        else:
+            assert after.st_blocks == before.st_blocks
 
 
 def test_a_sweep_takes_its_own_run_past_batches_and_the_old_and_nothing_else(
