@@ -26,7 +26,7 @@ from .client import Log
 from .staging import StagedReader
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from .producer import Producer
     from .staging import Extent, StagedFile
@@ -44,6 +44,8 @@ REQUEST_BYTES_MAX: Final = 2**31 - 1
 LOOK_AGAIN_S: Final = 0.05
 # How many partitions are appended to at once: what copies and what waits for the device take turns.
 APPENDERS: Final = 4
+# After so many bytes of a partition the device begins with them, while more are copied.
+WRITE_BYTES: Final = 16 << 20
 # Less than this is appended sooner than threads are started.
 SERIAL_BYTES: Final = 8 << 20
 # How many staged files are open at once.
@@ -166,7 +168,9 @@ def _append_files(
                 key = TopicPartition(extent.topic, extent.partition)
                 parts.setdefault(key, []).append((reader, extent))
         if len(parts) < 2 or sum(file.size for file in files) < SERIAL_BYTES:
-            return sum(_append(producer, pieces) for pieces in parts.values())
+            return sum(
+                records for pieces in parts.values() for records, _ in _appended(producer, pieces)
+            )
         # Entered last and left first: the files stay open for as long as somebody reads them.
         threads = opened.enter_context(ThreadPoolExecutor(APPENDERS, "oncelog-commit"))
         jobs = [threads.submit(_append_durably, log, producer, *part) for part in parts.items()]
@@ -181,16 +185,22 @@ def _append_files(
 def _append_durably(
     log: Log, producer: Producer, key: TopicPartition, pieces: Sequence[Piece]
 ) -> int:
-    """Appends to one partition and has it written to the device, which the log's close would wait for anyway: here the
-    wait of one partition is the time of another."""
-    count = _append(producer, pieces)
+    """Appends to one partition and has it written to the device, which the log's close would wait for anyway: the
+    device begins while there is more to copy, and the wait of one partition is the time of another."""
     partition = log.broker.partition(key)
+    count = unwritten_bytes = 0
+    for records, size in _appended(producer, pieces):
+        count += records
+        unwritten_bytes += size
+        if unwritten_bytes >= WRITE_BYTES:
+            partition.start_writing()
+            unwritten_bytes = 0
     partition.sync_to(partition.log_end_offset)
     return count
 
 
-def _append(producer: Producer, pieces: Sequence[Piece]) -> int:
-    """Sends what was staged for one partition; returns how many records that was."""
+def _appended(producer: Producer, pieces: Sequence[Piece]) -> Iterator[tuple[int, int]]:
+    """Sends what was staged for one partition, piece by piece; how many records and bytes each had."""
     memory = bytearray(max(extent.size for _, extent in pieces))
     for reader, extent in pieces:
         sent = producer.send_encoded(
@@ -199,4 +209,4 @@ def _append(producer: Producer, pieces: Sequence[Piece]) -> int:
         error = sent.exception()  # waits: from here on the memory is free again
         if error is not None:
             raise error
-    return sum(extent.record_count for _, extent in pieces)
+        yield extent.record_count, extent.size

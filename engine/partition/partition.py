@@ -421,6 +421,14 @@ class Partition(OpenedPartition, PartitionTail):
         self._commits.rise(end)
         self._show_durable()
 
+    def start_writing(self) -> None:
+        """Has the device begin with what was written, so that a sync has less to wait for. A failure takes the partition
+        offline as that of a sync does: the device may say only once what it has lost."""
+        with self.lock:
+            self._check_writable()
+            with self._going_offline():
+                self.log.active.start_writing()
+
     @property
     def is_synced(self) -> bool:
         """Whether everything is on the device that was written by now."""

@@ -621,6 +621,11 @@ class Segment(SegmentTail):
         if self.state is None:
             self._release()
 
+    def start_writing(self) -> None:
+        """Has the device begin with the .log; whoever needs it there still has to sync it."""
+        if self.disk is not None and self._descriptor >= 0:
+            self.disk.start_writing(self._descriptor)
+
     def unsynced_log(self) -> int | None:
         """A descriptor of one's own for the .log, where bytes of it may not be on the device; None where all are.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import signal
@@ -15,11 +16,13 @@ import pytest
 
 import oncelog
 from oncelog import staging
+from oncelog.base import disk
 from oncelog.base.errors import (
     CommitTokenError,
     DirectoryLockedError,
     InvalidRecordError,
     InvalidRequestError,
+    KafkaStorageError,
     OncelogError,
     RecordTooLargeError,
     StagingError,
@@ -303,6 +306,28 @@ def test_files_that_are_not_kept_give_their_memory_to_the_log(
             assert len(values(log)) == 50_000
         else:
             assert after.st_blocks == before.st_blocks
+
+
+def test_a_device_that_fails_while_more_is_appended_commits_nothing(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Goal: what the device says early, perhaps only once, counts as what it says of a sync. Method: it fails after the
+    first extent; the log is opened anew, and the batch committed."""
+    monkeypatch.setattr(staged_commit, "SERIAL_BYTES", 0)
+    monkeypatch.setattr(staged_commit, "WRITE_BYTES", 1)
+    file = staged(path, rows(100))
+    failing = mock.Mock(side_effect=OSError(errno.EIO, "gone"))
+    with staging.open_log(path) as log:
+        with (
+            mock.patch.object(disk.Disk, "start_writing", failing),
+            pytest.raises(KafkaStorageError),
+        ):
+            staging.commit_staged(log, [file], token(0))
+        assert failing.called
+    with staging.open_log(path) as log:
+        assert values(log) == []
+        assert not staging.commit_staged(log, [file], token(0)).is_repeated
+        assert len(values(log)) == 100
 
 
 def test_a_sweep_takes_its_own_run_past_batches_and_the_old_and_nothing_else(
