@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import socket
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,9 @@ logger = logging.getLogger("oncelog.spark")
 # What one Arrow batch on its way to Spark holds: enough to forget what each costs, which is about a millisecond in
 # Python, and little enough for the memory of a task to be small and for its pages to be used again (csrc/decode.c).
 BATCH_BYTES: Final = 2 << 20
+# So much more than a task should read is no reason for another one, which costs 40 ms before its first row: cut in two,
+# a partition that is a little too large would make two small tasks.
+SLACK: Final = 1.25
 
 
 @dataclass
@@ -54,7 +58,7 @@ def plan(
     found: list[Split] = []
     for key, (start, end) in sorted(ranges.items()):
         pieces = max(
-            -(-sizes[key] // options.bytes_per_partition_max),
+            math.ceil(sizes[key] / (options.bytes_per_partition_max * SLACK)),
             round(options.partitions_min * sizes[key] / total),
             -(-(end - start) // (options.records_per_partition_max or end - start)),
         )

@@ -218,6 +218,20 @@ def test_splits_are_cut_at_batches_and_together_are_the_whole(
     assert {split.start for split in splits if split.partition == 0} <= bases
 
 
+def test_a_partition_that_is_a_little_too_large_stays_one_task(path: Path) -> None:
+    """Goal: no two small tasks where one does; what is more than a quarter too large is cut."""
+    with oncelog.open(path, read_only=True) as log:
+        size = log.range_bytes("t", 0, *log.bounds("t", 0))
+
+    def tasks(limit: int) -> int:
+        splits: list[Any] = batch_reader(path, maxPartitionBytes=limit).partitions()
+        return sum(split.partition == 0 for split in splits)
+
+    assert size > 1000
+    assert tasks(size) == tasks(size * 5 // 6) == 1
+    assert tasks(size * 3 // 4) == 2
+
+
 # ---------------------------------------------------------------- filters
 
 
