@@ -1062,6 +1062,8 @@ cdef class DirectSender:
         cdef PartitionIntake queue = batch.target
         if not self._is_direct or queue.open_batch is not batch or queue.waiting or queue.in_flight:
             return False
+        if not batch.record_count:  # it was opened for a record that was refused
+            return False
         identity = self._transactions.identity
         if queue.identity is not identity and (self._in_transaction is None or identity[0] < 0):
             return False

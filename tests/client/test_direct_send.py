@@ -203,3 +203,46 @@ def test_a_disk_error_on_the_short_way_is_told(broker: PlannedBroker) -> None:
         with pytest.raises(KafkaStorageError):
             producer.send("orders", b"v").result(10_000)
         assert producer.send("orders", b"w").result(10_000).offset == 1
+
+
+def test_a_batch_without_a_record_is_not_sent(tmp_path: Path) -> None:
+    """Goal: a flush finds a batch that was opened for a record which was then refused."""
+    with opened(tmp_path, topics={"orders": 1}) as real:
+        broker = PlannedBroker(real)
+        producer = producer_of(broker, linger_ms=FOREVER_MS)
+        queue = producer.topic_intake("orders").partitions[0]
+        assert producer.open_batch(queue, 1000, 0, 0)
+        assert not producer._sender._flush_one()
+        producer.flush()
+        assert len(rows_of(broker)) == 1, "the first one alone"
+        producer.close()
+
+
+@pytest.mark.parametrize("is_direct", [True, False])
+def test_a_flush_of_a_transactions_one_batch_takes_the_short_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_direct: bool
+) -> None:
+    """Goal: a transaction of one batch is sent in one step, and leaves what it would have left otherwise."""
+    drained = []
+    drain = Sender._drain
+    monkeypatch.setattr(
+        Sender, "_drain", lambda *args, **options: (drained.append(1), drain(*args, **options))[1]
+    )
+    with opened(tmp_path, topics={"orders": 1}) as real:
+        broker, heard = PlannedBroker(real), Heard()
+        producer = Producer(broker, transactional_id="teller", linger_ms=FOREVER_MS)  # type: ignore[arg-type]
+        producer._sender._is_direct = is_direct
+        producer.init_transactions()
+        for number in range(3):
+            producer.begin_transaction()
+            for _ in range(number + 1):
+                producer.send("orders", b"v", on_delivery=heard)
+            producer.commit_transaction()
+        assert rows_of(broker) == [
+            *((0, 0, 0), (1, -1, 1)),
+            *((2, 0, 1), (4, -1, 2)),
+            *((5, 0, 2), (8, -1, 3)),
+        ]
+        assert producer.metrics()["record-send-total"] == 6
+        assert bool(drained) != is_direct
+        producer.close()
