@@ -333,6 +333,8 @@ def consume(
       oncelog perf consume --data /tmp/perf
       oncelog perf consume --arrow --num-records 1000000 --data /tmp/perf
     """
+    from importlib import import_module
+
     from .._native.records import content_bytes
     from ..base.clock import monotonic_s
     from .perf_figures import Meter, tell_consumed
@@ -347,6 +349,10 @@ def consume(
         name.replace(".", "_"): value for name, value in pairs_of(props, "--consumer-props").items()
     }
     wanted = num_records or there
+    if arrow:
+        import_module(
+            "oncelog.client.arrow"
+        )  # loaded by the first poll else: start-up, and no consuming
     with opened_to_write(data) as log:
         options: dict[str, Any] = {
             "auto_offset_reset": "earliest",
