@@ -5,7 +5,9 @@ Times    "one": begin, send one record of 100 B, commit, one after another. "thr
          "os": what is committed survives the process; "fsync": a loss of power.
 Excludes opening, initialising the producers; threads are started inside the clock.
 Anchor   for "threads" the same commits by one of the producers, and bare threads with a file each and a write() or
-         fdatasync() for each record; for "many" the same commits in a log with ten ids and ten partitions.
+         fdatasync() for each record; as a durable commit waits for two files, also with two of them: what threads of Python
+         make of a device if a commit itself took no time (and "alone": one such thread). For "many" the same commits in a
+         log with ten ids and ten partitions.
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ COMMITS: Final = {"os": 512, "fsync": 256}  # of one round, by all threads toget
 ONE_THREAD: Final = "one thread"
 TEN: Final = "ten ids and partitions"
 ONE_SYNC: Final = "one fdatasync"
+TWO_SYNCS: Final = "two bare fdatasyncs"
 
 
 def producer_of(log: Log, name: str) -> Producer:
@@ -70,12 +73,16 @@ class _Tellers:
         self._producers = [producer_of(self._log, f"teller-{number}") for number in range(MOST)]
         self._is_synced = durability == "fsync"
         self._scratch = Scratch("bare")
-        self._files = [
-            os.open(self._scratch.path / str(number), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
-            for number in range(MOST)
-        ]
-        for descriptor in self._files:
-            weakref.finalize(self, os.close, descriptor)
+        self._files, self._decisions = (
+            [self._open(f"{name}-{number}") for number in range(MOST)]
+            for name in ("data", "decisions")
+        )
+
+    def _open(self, name: str) -> int:
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        descriptor = os.open(self._scratch.path / name, flags)
+        weakref.finalize(self, os.close, descriptor)
+        return descriptor
 
     def commit(self, threads: int, count: int) -> None:
         if threads == 1:
@@ -88,17 +95,18 @@ class _Tellers:
             ]
         )
 
-    def _write(self, descriptor: int, count: int) -> None:
+    def _write(self, descriptors: tuple[int, ...], count: int) -> None:
         for _ in range(count):
-            os.write(descriptor, VALUE)
-            if self._is_synced:
-                os.fdatasync(descriptor)
+            for descriptor in descriptors:
+                os.write(descriptor, VALUE)
+                if self._is_synced:
+                    os.fdatasync(descriptor)
 
-    def write(self, threads: int, count: int) -> None:
+    def write(self, threads: int, count: int, *sets_of_files: list[int]) -> None:
         in_threads(
             [
-                functools.partial(self._write, file, count // threads)
-                for file in self._files[:threads]
+                functools.partial(self._write, files, count // threads)
+                for files in list(zip(*sets_of_files, strict=True))[:threads]
             ]
         )
 
@@ -116,13 +124,18 @@ class _Tellers:
 
         ours = functools.partial(self.commit, threads, count)
         alone = functools.partial(self.commit, 1, count)
-        bare = functools.partial(self.write, threads, count)
+        bare = functools.partial(self.write, threads, count, self._files)
         name = f"bare {'fdatasync' if self._is_synced else 'write'}"
-        name += f", {threads} threads" if threads > 1 else ""
-        others = [Contestant(name, Role.LIMIT, bare, reveal=written)]
+        many = f", {threads} threads" if threads > 1 else ""
+        others = [Contestant(name + many, Role.LIMIT, bare, reveal=written)]
         if threads > 1:
             shown = revealing(self._log, alone)
             others.insert(0, Contestant(ONE_THREAD, Role.PEER, alone, reveal=shown))
+        if threads == MOST and self._is_synced:
+            both = self._files, self._decisions
+            for number, who in ((threads, many), (1, " alone")):
+                twice = functools.partial(self.write, number, count, *both)
+                others.append(Contestant(TWO_SYNCS + who, Role.LIMIT, twice))
         return [Contestant("oncelog", Role.OURS, ours, reveal=revealing(self._log, ours)), *others]
 
 
