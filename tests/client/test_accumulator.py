@@ -549,7 +549,7 @@ def test_a_watch_wakes_the_producer_whose_batch_has_lingered_and_no_other() -> N
 
 def test_a_watch_learns_of_what_lingers_already() -> None:
     """Goal: an alarm is set before a watch has it, and the watch may look before anybody has told it the time."""
-    for _ in range(20):
+    for _ in range(5):
         watch, alarm, collector = watching(), Alarm(), Collector()
         collector.linger_with(alarm, 0.01)
         assert collector.open_batch(collector.queues[0], 1000, 0, 0)

@@ -223,11 +223,14 @@ def test_a_flush_of_a_transactions_one_batch_takes_the_short_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_direct: bool
 ) -> None:
     """Goal: a transaction of one batch is sent in one step, and leaves what it would have left otherwise."""
-    drained = []
+    drained: list[object] = []
     drain = Sender._drain
-    monkeypatch.setattr(
-        Sender, "_drain", lambda *args, **options: (drained.append(1), drain(*args, **options))[1]
-    )
+
+    def noted(sender: Sender, *rest: Any, **options: Any) -> None:
+        drained.append(rest)
+        drain(sender, *rest, **options)
+
+    monkeypatch.setattr(Sender, "_drain", noted)
     with opened(tmp_path, topics={"orders": 1}) as real:
         broker, heard = PlannedBroker(real), Heard()
         producer = Producer(broker, transactional_id="teller", linger_ms=FOREVER_MS)  # type: ignore[arg-type]
