@@ -176,6 +176,9 @@ class PartitionTail:
         bumps_epoch: bool,
         answer: type[Produced],
     ) -> Produced | None: ...
+    def append_small(
+        self, data: Buffer, leader_epoch: int, now_ms: int, bumps_epoch: bool
+    ) -> int: ...
     def append_record(
         self, key: bytes, value: bytes | None, leader_epoch: int, now_ms: int
     ) -> int: ...

@@ -820,6 +820,15 @@ cdef class PartitionTail:
         """The same for a batch of an open transaction, whose answer waits for nothing."""
         return self._append_small(data, leader_epoch, now_ms, True, bumps_epoch, answer, None)
 
+    def append_small(self, data, int32_t leader_epoch, int64_t now_ms, bint bumps_epoch):
+        """Writes a small batch of a coordinator, where nothing stands before it, as nearly always; returns its base offset.
+        -1 where nothing was done: append_as_leader() takes a batch of any kind."""
+        cdef Batches batch = None
+        if type(self._coordinator_rules) is Rules:
+            # What is larger should not be proven twice, should there be more to do.
+            batch = (<Rules>self._coordinator_rules)._check(data, now_ms, NOGIL_BYTES - 1)
+        return -1 if batch is None else self._append_data(data, batch, leader_epoch, False, bumps_epoch)
+
     def append_record(self, key, value, int32_t leader_epoch, int64_t now_ms):
         """Writes one small record of a coordinator as a plain batch, where that is all there is to do, as nearly always;
         returns the offset after it. -1 where nothing was done: append_as_leader() takes a batch of any kind."""

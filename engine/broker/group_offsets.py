@@ -154,14 +154,18 @@ class OffsetsPartition:
         )
         encoder.add(keys, values)
         batch = encoder.finish()
+        log, leader_epoch = self._state.log(self.number), self._state.leader_epoch
         with self.lock:
-            base_offset, last_offset, _, _ = self._state.log(self.number).append_as_leader(
-                batch,
-                leader_epoch=self._state.leader_epoch,
-                now_ms=now_ms,
-                origin=COORDINATOR,
-                bumps_epoch=bumps_epoch,
-            )
+            base_offset = log.append_small(batch, leader_epoch, now_ms, bumps_epoch)
+            if base_offset < 0:
+                base_offset = log.append_as_leader(
+                    batch,
+                    leader_epoch=leader_epoch,
+                    now_ms=now_ms,
+                    origin=COORDINATOR,
+                    bumps_epoch=bumps_epoch,
+                ).base_offset
+            last_offset = base_offset + len(keys) - 1
             if base_offset == self._applied and self.table.apply_one(batch, base_offset):
                 self._applied = last_offset + 1
             else:  # a marker came in between, or the log has stored other bytes

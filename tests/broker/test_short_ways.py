@@ -115,6 +115,25 @@ def test_a_record_that_is_more_than_small_takes_the_long_way(partition: Any) -> 
     assert (log.log_end_offset, log.log.active.size) == before
 
 
+def test_a_small_batch_of_a_coordinator_is_written_as_any_other(partition: Any) -> None:
+    broker, log = partition
+    now_ms, start = broker.now_ms(), log.log.active.size
+    fields: dict[str, Any] = {"keys": [b"k", b"l"], "timestamp_ms": now_ms}
+    batch = bytearray(encode([b"v", b"w"], **fields))
+    assert log.append_small(batch, broker.leader_epoch, now_ms, True) == 3
+    assert log.log_end_offset == 5
+    expected = encode(
+        [b"v", b"w"], **fields, base_offset=3, partition_leader_epoch=broker.leader_epoch
+    )
+    assert bytes(log.log.active.view())[start:] == bytes(expected)
+    broken = bytearray(expected)
+    broken[-3] ^= 1
+    large = bytearray(encode([bytes(8000)], timestamp_ms=now_ms))
+    for refused in (broken, large):
+        assert log.append_small(refused, broker.leader_epoch, now_ms, True) == -1
+    assert log.log_end_offset == 5
+
+
 def test_a_marker_is_encoded_as_any_other(partition: Any) -> None:
     """Every field has a value of its own, as wide as it may be."""
     broker, log = partition
