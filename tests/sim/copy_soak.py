@@ -245,7 +245,7 @@ def _end(
     assert process.stdout is not None
     for _ in range(chance.randint(1, max(int(share), 1))):
         process.stdout.readline()
-    threading.Event().wait(chance.random() * 0.005)
+    threading.Event().wait(chance.random() * 0.002)
     process.send_signal(how)
 
 

@@ -19,6 +19,6 @@ def test_every_message_is_copied_once_and_in_order_through_kills_and_restarts(
     """Goal: aborts, rebalances, kill -9 and clean stops neither lose nor double a message, and a reader that looks on
     all the time never sees an aborted one.
     Method: copy_soak.py in small; `make soak` runs the long form."""
-    kills, stops, looks = soak(str(tmp_path), Plan(2000, 25, 3, seed), timeout_s=120)
+    kills, stops, looks = soak(str(tmp_path), Plan(8000, 25, 3, seed), timeout_s=120)
     assert (kills, stops) == (2, 1)
     assert looks > 3
