@@ -47,7 +47,7 @@ SMALL = options(segment_bytes=1200, interval=100)
 SYNCED = SMALL._replace(is_synced_on_roll=True)
 PATIENCE_S = 60.0
 LOOKS = 30
-OFFSETS = 1000
+RECORDS = 250
 
 
 @contextlib.contextmanager
@@ -92,17 +92,17 @@ def test_a_reader_beside_a_writer_sees_nothing_that_is_taken_back(
     with writing(tmp_path, durability) as process:
         log = LogDirectory(tmp_path)
         deadline, position, looks, first = time.monotonic() + PATIENCE_S, 0, 0, 0
-        while (looks < LOOKS or position - first < OFFSETS) and time.monotonic() < deadline:
+        # Counted in what was read: the writer may run far between a read and the look at its stable offset.
+        while (looks < LOOKS or len(seen) - first < RECORDS) and time.monotonic() < deadline:
             stable = look(log, seen, 0 if looks % 10 == 0 else max(seen, default=-1) + 1)
             assert isinstance(log.partition("orders", 0), LivePartition)
             assert stable >= position
-            first, position, looks = first or stable, stable, looks + 1
+            first, position, looks = first or len(seen), stable, looks + 1
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
     assert looks >= LOOKS
     assert first > 0
-    assert position - first >= OFFSETS
-    assert len(seen) > OFFSETS // 4
+    assert len(seen) - first >= RECORDS
     assert len(log.partition("orders", 0).log.segments) > 5
     everything = {record.offset: record.value for record in log.read("orders", 0)}
     assert not isinstance(log.partition("orders", 0), LivePartition), "nobody writes any more"
