@@ -320,7 +320,7 @@ int64_t ol_records_refused(const ol_header *header, const uint8_t *payload, size
 void ol_batches_stamp(uint8_t *base, ol_header *rows, int64_t row_count, int64_t next_offset,
                       int32_t leader_epoch);
 
-/* One record of a payload that ol_records_check has passed. */
+/* One record of a payload that ol_records_check has passed; headers are read with ol_record_header_next. */
 typedef struct ol_record {
     int64_t offset;
     int64_t timestamp;
@@ -328,13 +328,22 @@ typedef struct ol_record {
     ol_slice value;
     int32_t header_count;
     int32_t size;           /* in the payload, length prefix included */
-    const uint8_t *headers; /* first header; read with ol_header_next */
+    const uint8_t *headers; /* the first one */
     const uint8_t *end;
 } ol_record;
 ol_status ol_record_next(ol_record *record, const ol_header *header, const uint8_t *payload,
                          size_t size, size_t *position);
+/* The same for as many as there is room for; returns how many. Records alike cost little then. */
+int64_t ol_records_next(ol_record *records, int64_t capacity, const ol_header *header,
+                        const uint8_t *payload, size_t size, size_t *position);
 /* Reads one record header at record->headers and steps past it. */
 ol_status ol_record_header_next(ol_record *record, ol_slice *key, ol_slice *value);
+
+/* ---------------------------------------------------------------- memory */
+
+/* A block of malloc that grows from `had` to `size` bytes, with zeros behind what it had; NULL: there is no memory, and the
+ * block is as it was. */
+void *ol_grow_zeroed(void *memory, size_t had, size_t size);
 
 /* ---------------------------------------------------------------- offset and time index */
 

@@ -269,10 +269,9 @@ ALWAYS_INLINE bool read_alike(fields *record, const shape *known, const uint8_t 
            read_alike_near(record, known, at);
 }
 
-/* Reads the next record one way or the other; two of the same size in a row are worth a look at their shape. */
-ALWAYS_INLINE const uint8_t *read_next(fields *record, shape *known, int64_t *last_size,
+/* Reads a record the long way; two of the same size in a row are worth a look at their shape. */
+ALWAYS_INLINE const uint8_t *read_anew(fields *record, shape *known, int64_t *last_size,
                                        const uint8_t *at, const uint8_t *end, const char **what) {
-    if (read_alike(record, known, at, end)) return record->end;
     const uint8_t *start = at;
     if (!(at = read_fields(record, at, end, what))) return NULL;
     int64_t size = record->end - start;
@@ -282,6 +281,13 @@ ALWAYS_INLINE const uint8_t *read_next(fields *record, shape *known, int64_t *la
     }
     *last_size = size;
     return at;
+}
+
+/* Reads the next record one way or the other. */
+ALWAYS_INLINE const uint8_t *read_next(fields *record, shape *known, int64_t *last_size,
+                                       const uint8_t *at, const uint8_t *end, const char **what) {
+    if (read_alike(record, known, at, end)) return record->end;
+    return read_anew(record, known, last_size, at, end, what);
 }
 
 /* Where the next record starts. Both the record's length and its fields lead there; they agree, but a CPU

@@ -9,14 +9,14 @@ Layout  engine/broker/group_records.py. Only the forms that Kafka 4 writes are r
 """
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcmp, memset
+from libc.stdlib cimport free
+from libc.string cimport memcmp
 from oncelog_c cimport (
     OL_ATTR_CONTROL, OL_ATTR_TRANSACTIONAL, OL_COMPRESSED, OL_CONTROL_ABORT, OL_HEADER_BYTES, OL_OK, OL_SKIPPED, check,
-    decompressed, ol_batch_open, ol_fault, ol_header, ol_record, ol_record_next, ol_records_check, ol_slice, ol_status,
-    pin, pinned_data, pinned_size,
+    decompressed, ol_batch_open, ol_fault, ol_grow_zeroed, ol_header, ol_record, ol_records_check, ol_records_next,
+    ol_slice, ol_status, pin, pinned_data, pinned_size,
 )
 
 import numpy as np
@@ -26,6 +26,7 @@ cdef enum:
     UUID_BYTES = 16
     PARTITION_BYTES = 4  # at the end of a key
     ROWS_MIN = 16
+    RECORDS_MAX = 128   # read at a time
     GAP_MAX = 16  # rows are for numbers without large gaps: one far away number must not claim memory
 
 
@@ -184,6 +185,14 @@ cdef struct Row:
     int32_t label               # 0: there is no row; else where its metadata and topic id are, plus one
 
 
+cdef inline void _fill(Row *row, const Value *value, int64_t record_offset, int32_t label) noexcept:
+    row.label = label
+    row.offset = value.offset
+    row.commit_ms = value.commit_ms
+    row.record_offset = record_offset
+    row.leader_epoch = value.leader_epoch
+
+
 @cython.final
 @cython.no_gc  # it refers to numbers, bytes and text alone
 cdef class TopicOffsets:
@@ -204,7 +213,7 @@ cdef class TopicOffsets:
         self._numbers = {}
 
     def __dealloc__(self):
-        PyMem_Free(self._rows)
+        free(self._rows)
 
     def __len__(self):
         return self._used + len(self._others)
@@ -238,22 +247,26 @@ cdef class TopicOffsets:
         made.metadata, made.topic_id = self._labels[row.label - 1]
         return made
 
-    cdef Row *_row(self, int32_t partition) except? NULL:
+    cdef inline Row *_row(self, int32_t partition) except? NULL:
         """The row for a partition, NULL if it does not get one."""
+        if partition >= self._capacity and not self._has_grown(partition):
+            return NULL
+        return &self._rows[partition]
+
+    cdef bint _has_grown(self, int32_t partition) except -1:
+        """Makes rows for all partitions up to one; False if it is too far away."""
         cdef int32_t capacity = self._capacity
         cdef Row *rows
-        if partition >= capacity:
-            if partition >= 2 * capacity + GAP_MAX:
-                return NULL
-            while capacity <= partition:
-                capacity = max(2 * capacity, ROWS_MIN)
-            rows = <Row *>PyMem_Realloc(self._rows, <size_t>capacity * sizeof(Row))
-            if rows == NULL:
-                raise MemoryError("no memory for committed offsets")
-            memset(rows + self._capacity, 0, <size_t>(capacity - self._capacity) * sizeof(Row))
-            self._rows = rows
-            self._capacity = capacity
-        return &self._rows[partition]
+        if partition >= 2 * capacity + GAP_MAX:
+            return False
+        while capacity <= partition:
+            capacity = max(2 * capacity, ROWS_MIN)
+        rows = <Row *>ol_grow_zeroed(self._rows, <size_t>self._capacity * sizeof(Row), <size_t>capacity * sizeof(Row))
+        if rows == NULL:
+            raise MemoryError("no memory for committed offsets")
+        self._rows = rows
+        self._capacity = capacity
+        return True
 
     cdef int _set(self, int32_t partition, const Value *value, int64_t record_offset, str metadata,
                   bytes topic_id) except -1:
@@ -266,11 +279,7 @@ cdef class TopicOffsets:
             self._used += 1
             if self._others:
                 self._others.pop(partition, None)
-        row.label = self._label(metadata, topic_id)
-        row.offset = value.offset
-        row.commit_ms = value.commit_ms
-        row.record_offset = record_offset
-        row.leader_epoch = value.leader_epoch
+        _fill(row, value, record_offset, self._label(metadata, topic_id))
         return 0
 
     cdef inline int32_t _label(self, str metadata, bytes topic_id) except -1:
@@ -338,6 +347,8 @@ cdef class OffsetTable:
     cdef bytes _topic_id
     cdef int64_t _producer_id
     cdef TopicOffsets _partitions
+    cdef int32_t _run_label     # of its row if it has no metadata: a record that differs in numbers alone gets it, too; else 0
+    cdef bint _run_has_id
 
     def __init__(self, decode_other):
         self.groups = {}
@@ -349,6 +360,7 @@ cdef class OffsetTable:
     cdef void _forget_place(self) noexcept:
         self._names = self._topic_id = b""
         self._partitions = None
+        self._run_label = 0
 
     def apply(self, buffer, positions, *, int64_t start_offset=0, decompress=None, str file=""):
         """Takes batches over, in the order of the log; returns the records that are no offsets, as (key, value)."""
@@ -382,11 +394,13 @@ cdef class OffsetTable:
         cdef ol_header header
         cdef ol_fault fault
         cdef ol_status status
-        cdef ol_record record
+        cdef ol_record some[RECORDS_MAX]
+        cdef ol_record *record
         cdef const uint8_t *base = pinned_data(held)
         cdef const uint8_t *records
         cdef size_t size = pinned_size(held)
         cdef size_t at = 0
+        cdef int64_t index, count, producer_id
         cdef object payload = None  # keeps decompressed records alive
         with nogil:
             status = ol_batch_open(&header, base, size, position, start_offset, INT64_MAX, True, True, &fault)
@@ -406,35 +420,76 @@ cdef class OffsetTable:
             if header.control_type == CONTROL_COMMIT or header.control_type == OL_CONTROL_ABORT:
                 self._end(header.producer_id, header.control_type == CONTROL_COMMIT)
             return 0
+        producer_id = header.producer_id if header.attributes & OL_ATTR_TRANSACTIONAL else -1
         while at < size:
-            if ol_record_next(&record, &header, records, size, &at) != OL_OK:
+            count = ol_records_next(some, RECORDS_MAX, &header, records, size, &at)
+            if count == 0:
                 raise AssertionError("a checked batch has an unreadable record")
-            if record.key.size < 0 or record.offset < start_offset:
-                continue
-            if record.key.size < 2 or record.key.data[0] != 0 or record.key.data[1] > 1:
-                others.append((_bytes(&record.key), _bytes(&record.value)))
-            else:
-                self._apply_record(&record, header.producer_id if header.attributes & OL_ATTR_TRANSACTIONAL else -1)
+            for index in range(count):
+                record = &some[index]
+                if record.key.size < 0 or record.offset < start_offset:
+                    continue
+                if record.key.size < 2 or record.key.data[0] != 0 or record.key.data[1] > 1:
+                    others.append((_bytes(&record.key), _bytes(&record.value)))
+                else:
+                    self._apply_record(record, producer_id)
         return 0
 
-    cdef int _apply_record(self, const ol_record *record, int64_t producer_id) except -1:
-        cdef Py_ssize_t names_size = PyBytes_GET_SIZE(self._names)
+    cdef inline int _apply_record(self, const ol_record *record, int64_t producer_id) except -1:
         cdef Value value
-        cdef str metadata = ""
+        cdef Row *row
         if record.value.size < 0 or not _read_value(&value, &record.value):
             return self._apply_other(record, producer_id)
-        if (self._partitions is None or producer_id != self._producer_id
-                or record.key.size != names_size + PARTITION_BYTES
-                or memcmp(PyBytes_AS_STRING(self._names), record.key.data, <size_t>names_size) != 0):
-            if not self._find_place(record, producer_id):
-                return self._apply_other(record, producer_id)
-            names_size = PyBytes_GET_SIZE(self._names)
+        row = self._row_of_run(record, &value, producer_id)
+        if row == NULL:
+            return self._apply_offset(record, &value, producer_id)
+        _fill(row, &value, record.offset, self._run_label)
+        return 0
+
+    cdef inline bint _is_beside(self, const ol_record *record, int64_t producer_id) noexcept:
+        """Whether a record is about the same group and topic as the one before, and of the same producer."""
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(self._names)
+        return (self._partitions is not None and producer_id == self._producer_id
+                and record.key.size == size + PARTITION_BYTES
+                and memcmp(PyBytes_AS_STRING(self._names), record.key.data, <size_t>size) == 0)
+
+    cdef inline Row *_row_of_run(self, const ol_record *record, const Value *value, int64_t producer_id) noexcept:
+        """The row for a record that differs from the one before in numbers alone; NULL if it does not, or has none yet."""
+        cdef TopicOffsets partitions = self._partitions
+        cdef Row *row
+        cdef uint32_t partition
+        if (self._run_label == 0 or value.metadata_size or (value.topic_id != NULL) != self._run_has_id
+                or not self._is_beside(record, producer_id)):
+            return NULL
+        if self._run_has_id and memcmp(PyBytes_AS_STRING(self._topic_id), value.topic_id, UUID_BYTES) != 0:
+            return NULL
+        partition = _u32(record.key.data + record.key.size - PARTITION_BYTES)
+        if partition >= <uint32_t>partitions._capacity:
+            return NULL
+        row = &partitions._rows[partition]
+        if row.label == 0:
+            if partitions._others:
+                return NULL
+            partitions._used += 1
+        return row
+
+    cdef int _apply_offset(self, const ol_record *record, const Value *value, int64_t producer_id) except -1:
+        cdef str metadata = ""
+        cdef bytes topic_id
+        if not self._is_beside(record, producer_id) and not self._find_place(record, producer_id):
+            return self._apply_other(record, producer_id)
         if value.metadata_size:
             metadata = _text(value.metadata, value.metadata_size)
             if metadata is None:
                 return self._apply_other(record, producer_id)
-        return self._partitions._set(<int32_t>_u32(record.key.data + names_size), &value, record.offset, metadata,
-                                     self._topic_id_of(&value))
+        topic_id = self._topic_id_of(value)
+        self._partitions._set(<int32_t>_u32(record.key.data + record.key.size - PARTITION_BYTES), value, record.offset,
+                              metadata, topic_id)
+        self._run_has_id = value.topic_id != NULL
+        self._run_label = 0
+        if not metadata and topic_id is self._partitions._last_topic_id:
+            self._run_label = self._partitions._last_label
+        return 0
 
     cdef inline bytes _topic_id_of(self, const Value *value):
         """The topic id, most often that of the record before."""

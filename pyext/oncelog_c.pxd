@@ -194,7 +194,11 @@ cdef extern from "oncelog.h" nogil:
                                int64_t timestamp_min, int64_t timestamp_max, int32_t *bad, int64_t capacity)
     ol_status ol_record_next(ol_record *record, const ol_header *header, const uint8_t *payload, size_t size,
                              size_t *position)
+    int64_t ol_records_next(ol_record *records, int64_t capacity, const ol_header *header, const uint8_t *payload,
+                            size_t size, size_t *position)
     ol_status ol_record_header_next(ol_record *record, ol_slice *key, ol_slice *value)
+
+    void *ol_grow_zeroed(void *memory, size_t had, size_t size)
 
     enum:
         OL_OFFSET_ENTRY_BYTES

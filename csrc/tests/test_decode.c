@@ -349,6 +349,23 @@ static void columns_hold_the_records(const ol_columns *columns, const ol_record 
     }
 }
 
+/* Many at a time, where what a record is like is known from the one before, and never more than asked for. */
+static void many_at_a_time_are_the_records(const ol_header *header, const uint8_t *payload,
+                                           size_t size, const ol_record *records) {
+    for (int64_t capacity = 2; capacity < 17; capacity += 7) {
+        ol_record some[16];
+        size_t position = 0;
+        int64_t count;
+        for (int64_t first = 0; first < header->record_count; first += count) {
+            count = ol_records_next(some, capacity, header, payload, size, &position);
+            CHECK(count > 0 && count <= capacity);
+            CHECK(memcmp(some, records + first, (size_t)count * sizeof *some) == 0);
+        }
+        CHECK_INT(position, size);
+        CHECK_INT(ol_records_next(some, capacity, header, payload, size, &position), 0);
+    }
+}
+
 /* Decodes one batch in both forms and compares with the records read one by one. */
 static bool read_like_one_by_one(const uint8_t *data, size_t size) {
     ol_record records[16];
@@ -358,6 +375,7 @@ static bool read_like_one_by_one(const uint8_t *data, size_t size) {
     const uint8_t *payload = data + OL_HEADER_BYTES;
     bool sound = sound_one_by_one(&header, payload, size - OL_HEADER_BYTES, records);
     CHECK_INT(ol_records_check(&header, payload, size - OL_HEADER_BYTES, &fault) == OL_OK, sound);
+    if (sound) many_at_a_time_are_the_records(&header, payload, size - OL_HEADER_BYTES, records);
     for (int form = 0; form < 2; form++) {
         int64_t position = 0;
         ol_decoder decoder = decoder_of(data, size, &position, 1);
@@ -375,10 +393,10 @@ static bool read_like_one_by_one(const uint8_t *data, size_t size) {
  * pass that would not pass alone, and what passes is read the same. */
 static void records_of_one_shape_are_read_like_any_other(void) {
     static const char text[] = "forty bytes of text, more than a view holds inside";
-    enum { RECORDS = 9 };
+    enum { RECORDS = 14 }; /* enough for a run of records that are a step behind each other */
     static const struct {
         int64_t key, value, step; /* sizes, and milliseconds from one record to the next */
-    } shapes[] = {{-1, -1, 0},    {0, 0, 1},       {3, 20, 100},
+    } shapes[] = {{-1, -1, 0},    {4, 20, 0},      {0, 0, 1},  {3, 20, 100},
                   {16, 40, 5000}, {-1, 30, 70000}, {13, -1, 9}};
     for (size_t each = 0; each < sizeof shapes / sizeof *shapes; each++) {
         sample sample = {.count = RECORDS};

@@ -9,7 +9,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -39,7 +39,7 @@ from oncelog.broker.group_records import (
 )
 from oncelog.broker.pending import Pending
 from oncelog.partition.partition import Isolation
-from oncelog.segment.batch import decode, encode
+from oncelog.segment.batch import decode, encode, scan
 from oncelog.segment.names import TopicPartition
 
 from .brokers import ManualClock
@@ -386,3 +386,72 @@ def test_many_offsets_load_in_linear_time_at_a_fifth_of_a_bare_decode(tmp_path: 
             bare = min(bare, time.thread_time() - start)
     assert bare / whole >= 0.2, f"bare {bare:.4f} s, load {whole:.4f} s"
     assert whole < 3.5 * half
+
+
+ALIKE = st.builds(
+    OffsetValue,
+    st.integers(0, 2**62),
+    st.integers(-1, 2**31 - 1),
+    st.sampled_from(["", "", "", "kept", "\N{SNOWMAN}"]),
+    st.integers(-1, 2**62),
+    st.sampled_from([-1, -1, -1, 5]),
+    st.sampled_from([NO_TOPIC_ID, b"t" * 16, b"u" * 16]),
+)
+IN_A_ROW = st.tuples(
+    st.sampled_from(["g", "g", "g", "h"]),
+    st.sampled_from(["in", "in", "in", "on"]),
+    st.one_of(st.integers(0, 5), st.sampled_from([17, 40, 2**31 - 1])),
+    st.one_of(ALIKE, ALIKE, ALIKE, st.none()),
+)
+
+
+def _change(field: str, *values: Any) -> list[tuple[Any, int]]:
+    """Runs of three that are alike but for one field of the value."""
+    plain = OffsetValue(9, topic_id=b"t" * 16)
+    changed = [plain._replace(**{field: value}) for value in values]
+    return [(("g", "in", 3 * number, value), 3) for number, value in enumerate(changed)]
+
+
+@example(_change("topic_id", b"t" * 16, b"u" * 16, NO_TOPIC_ID, b"t" * 16), 4)
+@example(_change("metadata", "", "kept", ""), 4)
+@example(_change("expire_ms", -1, 5, -1), 4)
+@given(
+    st.lists(st.tuples(IN_A_ROW, st.integers(1, 150)), max_size=8), st.sampled_from([4, 4, 3, 1])
+)
+def test_records_in_a_row_count_as_they_would_alone(
+    runs: list[tuple[tuple[str, str, int, OffsetValue | None], int]], version: int
+) -> None:
+    """Goal: a record that differs from the one before in numbers alone takes a short way, and amounts to the same.
+    Method: runs of such records, with others between them, against a dictionary of what each says."""
+    keys: list[bytes] = []
+    values: list[bytes | None] = []
+    expected: dict[OffsetKey, CommittedOffset] = {}
+    for (group, topic, first, value), length in runs:
+        for step in range(length if first < 100 else 1):
+            key, place = OffsetKey(group, topic, first + step), len(keys)
+            keys.append(encode_offset_key(*key))
+            if value is None:
+                values.append(None)
+                expected.pop(key, None)
+                continue
+            told = value._replace(offset=value.offset - step if value.offset > step else step)
+            data = encode_offset_value(told, None if told.expire_ms != -1 else version)
+            values.append(data)
+            told = decode_offset_value(data)
+            topic_id = b"" if told.topic_id == NO_TOPIC_ID else told.topic_id
+            expected[key] = CommittedOffset(*told[:5], topic_id, record_offset=7 + place)
+    table = OffsetTable(_decode_other)
+    if keys:
+        batches = encode(values, keys=keys, timestamp_ms=1, base_offset=7)
+        assert table.apply(batches, scan(batches)["position"]) == []
+    found = {
+        OffsetKey(group, topic, number): row
+        for group, topics in table.groups.items()
+        for topic, rows in topics.items()
+        for number, row in rows.items()
+    }
+    assert found == expected
+    assert all(row.record_offset == expected[key].record_offset for key, row in found.items())
+    assert sum(len(rows) for topics in table.groups.values() for rows in topics.values()) == len(
+        found
+    )
