@@ -20,7 +20,8 @@ from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 from oncelog_c cimport (
-    OL_ATTR_CODEC, OL_BATCH_FULL, OL_HEADER_BYTES, OL_OK, ArrowArray, ArrowSchema, PyBUF_READ, check, fault_error,
+    OL_ATTR_CODEC, OL_BATCH_FULL, OL_HEADER_BYTES, OL_OK, ArrowArray, ArrowSchema, PyBUF_READ, PyThread_acquire_lock,
+    PyThread_acquire_lock_timed, PyThread_allocate_lock, PyThread_free_lock, PyThread_release_lock, PyThread_type_lock, check, fault_error,
     ol_arrow_bind, ol_arrow_records, ol_block, ol_bytes_reserve, ol_column_slices, ol_encode, ol_encode_close,
     ol_encoder, ol_encoder_free, ol_encoder_init, ol_fault, ol_header, ol_header_read, ol_header_restamp,
     ol_key_partition, ol_key_partitions, ol_murmur2, ol_proof, ol_slice, ol_status, pin, pinned_data, pinned_size,
@@ -472,15 +473,6 @@ cdef class TopicIntake:
         if partition < 0 or partition >= len(self.partitions):
             raise ValueError(f"{self.topic} has no partition {partition}")
         self.sticky = partition
-
-
-cdef extern from "pythread.h" nogil:
-    ctypedef void *PyThread_type_lock
-    PyThread_type_lock PyThread_allocate_lock()
-    void PyThread_free_lock(PyThread_type_lock lock)
-    int PyThread_acquire_lock(PyThread_type_lock lock, int waits)
-    int PyThread_acquire_lock_timed(PyThread_type_lock lock, long long microseconds, int is_interruptible)
-    void PyThread_release_lock(PyThread_type_lock lock)
 
 
 cdef struct sleeper:

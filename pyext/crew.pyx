@@ -20,17 +20,10 @@ from queue import SimpleQueue
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int64_t
-
-cdef extern from "Python.h":
-    ctypedef void *PyThread_type_lock
-    ctypedef enum PyLockStatus:
-        PY_LOCK_INTR
-    unsigned long PyThread_get_thread_ident()
-    PyThread_type_lock PyThread_allocate_lock()
-    void PyThread_free_lock(PyThread_type_lock lock)
-    bint PyThread_acquire_lock(PyThread_type_lock lock, int waits) nogil
-    PyLockStatus PyThread_acquire_lock_timed(PyThread_type_lock lock, long long microseconds, int interruptible) nogil
-    void PyThread_release_lock(PyThread_type_lock lock)
+from oncelog_c cimport (
+    PY_LOCK_INTR, PyLockStatus, PyThread_acquire_lock, PyThread_acquire_lock_timed, PyThread_allocate_lock, PyThread_free_lock,
+    PyThread_get_thread_ident, PyThread_release_lock, PyThread_type_lock,
+)
 
 # How many groups may be under way at a time; one more gathers meanwhile. With more of them the groups become small, and
 # everybody waits alone again.

@@ -13,6 +13,20 @@ cdef extern from "Python.h":
     int Py_IsInitialized() nogil
     int PyBUF_READ
 
+cdef extern from "pythread.h" nogil:
+    ctypedef void *PyThread_type_lock
+    ctypedef enum PyLockStatus:
+        PY_LOCK_INTR
+    unsigned long PyThread_get_thread_ident()
+    PyThread_type_lock PyThread_allocate_lock()
+    void PyThread_free_lock(PyThread_type_lock lock)
+    bint PyThread_acquire_lock(PyThread_type_lock lock, int waits)
+    PyLockStatus PyThread_acquire_lock_timed(PyThread_type_lock lock, long long microseconds, int is_interruptible)
+    void PyThread_release_lock(PyThread_type_lock lock)
+
+cdef extern from "unistd.h" nogil:
+    int close(int descriptor)
+
 cdef extern from "oncelog.h" nogil:
     ctypedef bint c_bool "bool"
 

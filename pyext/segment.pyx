@@ -21,7 +21,9 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, strerror
 from oncelog_c cimport (
     OL_ACCEPT, OL_ATTR_CODEC, OL_ATTR_CONTROL, OL_ATTR_TRANSACTIONAL, OL_CONTROL_ABORT, OL_CONTROL_COMMIT, OL_CONTROL_NONE,
-    OL_HEADER_BYTES, OL_OFFSET_ENTRY_BYTES, OL_OK, OL_ONE_BYTES_MAX, OL_TIME_ENTRY_BYTES, check, decompressed, hold_rows, ol_aborted, ol_batches_stamp,
+    OL_HEADER_BYTES, OL_OFFSET_ENTRY_BYTES, OL_OK, OL_ONE_BYTES_MAX, OL_TIME_ENTRY_BYTES, PY_LOCK_INTR, PyLockStatus,
+    PyThread_acquire_lock, PyThread_acquire_lock_timed, PyThread_allocate_lock, PyThread_free_lock, PyThread_get_thread_ident,
+    PyThread_release_lock, PyThread_type_lock, check, close, decompressed, hold_rows, ol_aborted, ol_batches_stamp,
     ol_encode_one, ol_fault, ol_header, ol_header_read, ol_index_rows, ol_index_state, ol_last_offset, ol_offset_index_find,
     ol_offset_index_find_position, ol_producers, ol_producers_first_open, ol_producers_judge, ol_producers_replay,
     ol_is_proven, ol_proof, ol_records_check, ol_records_refused, ol_seek, ol_slice, ol_status, ol_time_index_find, pin, pinned_data,
@@ -39,20 +41,10 @@ cdef extern from "Python.h":
     ctypedef struct PyTypeObject:
         object (*tp_new)(type kind, tuple arguments, PyObject *keywords)
     PyTypeObject PyTuple_Type
-    ctypedef void *PyThread_type_lock
-    ctypedef enum PyLockStatus:
-        PY_LOCK_INTR
-    unsigned long PyThread_get_thread_ident()
-    PyThread_type_lock PyThread_allocate_lock()
-    void PyThread_free_lock(PyThread_type_lock lock)
-    bint PyThread_acquire_lock(PyThread_type_lock lock, int waits) nogil
-    PyLockStatus PyThread_acquire_lock_timed(PyThread_type_lock lock, long long microseconds, int interruptible) nogil
-    void PyThread_release_lock(PyThread_type_lock lock)
 
 cdef extern from "unistd.h" nogil:
     ssize_t pwrite(int descriptor, const void *data, size_t size, int64_t position)
     int fdatasync(int descriptor)
-    int close(int descriptor)
 
 cdef extern from "fcntl.h":
     enum: F_DUPFD_CLOEXEC

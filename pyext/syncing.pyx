@@ -12,12 +12,9 @@ and not given back would wait for ever.
 """
 from libc.stdlib cimport free, malloc
 
-from oncelog_c cimport ol_sync_together
+from oncelog_c cimport close, ol_sync_together
 
 from oncelog.base.errors import OncelogError
-
-cdef extern from "unistd.h" nogil:
-    int close(int descriptor)
 
 
 def sync_together(list descriptors not None):
