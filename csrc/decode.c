@@ -411,7 +411,7 @@ ALWAYS_INLINE bool fill_alike(progress *done, const shape *known, const ol_heade
     const int64_t first = slot, whole = (end - at - SHAPE_HEAD_MAX) / alike.size;
     const int64_t left = header->record_count - done->index,
                   stop = slot + (whole < left ? whole : left);
-    fields record;
+    fields record = {.offset_delta = 0};
     while (slot < stop) {
         const uint8_t *start = at;
         const int64_t run = slot, run_end = stop - slot < run_max ? stop : slot + run_max;
