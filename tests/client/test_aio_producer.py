@@ -394,7 +394,8 @@ def test_close_sends_what_lingers_and_aborts_what_is_open(log: ScratchLog) -> No
 def test_a_killed_log_ends_its_tasks(log: ScratchLog) -> None:
     async def work() -> None:
         async with oncelog.aio.over(log) as shared:
-            producer = shared.producer(transactional_id="t")
+            # It lingers: sent in the background, it would fail there, and the commit would tell of that.
+            producer = shared.producer(transactional_id="t", linger_ms=60_000)
             await producer.init_transactions()
             await producer.begin_transaction()
             await producer.send("orders", b"lost")
