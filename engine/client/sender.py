@@ -279,13 +279,16 @@ class Sender(DirectSender):
         waiting = queue.waiting
         # Released and looked at again: who came while the lock was held has left its batch to us.
         while waiting:
+            has_to_wait = False
             with Attempt(queue.lock) as is_ours:
                 if not is_ours:
                     break
-                while waiting:
-                    if not self._send_head(queue):
-                        self._leave(queue)
-                        return
+                while waiting and not has_to_wait:
+                    has_to_wait = not self._send_head(queue)
+            if has_to_wait:
+                # Not under the lock: the background may come at once, find it taken, and believe in who has it.
+                self._leave(queue)
+                return
         if queue.in_flight and not is_awaited:
             self._leave(queue)
 

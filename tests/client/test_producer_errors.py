@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,6 +22,7 @@ from oncelog.base.errors import (
     UnknownProducerIdError,
 )
 from oncelog.client.producer import Producer
+from oncelog.client.sender import Sender
 from oncelog.segment.batch import encode
 from oncelog.segment.names import TopicPartition
 
@@ -104,6 +106,34 @@ def test_the_background_repeats_what_nobody_waits_for(broker: PlannedBroker) -> 
         heard = Heard()
         producer.send("orders", b"v", on_delivery=heard)
         assert heard.called.wait(10)
+    assert values_of(broker.broker) == [b"v"]
+
+
+def test_a_batch_is_not_forgotten_by_a_background_that_is_quicker_than_who_leaves_it(
+    broker: PlannedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Goal: whoever leaves a batch to the background is done with its partition.
+    Method: the background has its turn before the sender goes on. It once found the partition's lock taken then, and
+    left the batch to the sender, who had left it to the background."""
+    attend, work, worked = Sender._attend, Sender._work, threading.Event()
+
+    def patiently(sender: Sender, due: float) -> None:
+        attend(sender, due)
+        if threading.current_thread() is threading.main_thread():
+            assert worked.wait(10)
+
+    def noted(sender: Sender) -> None:
+        work(sender)
+        worked.set()
+
+    monkeypatch.setattr(Sender, "_attend", patiently)
+    monkeypatch.setattr(Sender, "_work", noted)
+    with producer_of(broker, linger_ms=0) as producer:
+        broker.fail("produce", NotEnoughReplicasError("few"))
+        heard = Heard()
+        producer.send("orders", b"v", on_delivery=heard)
+        assert worked.is_set()
+        assert heard.called.wait(5)
     assert values_of(broker.broker) == [b"v"]
 
 
