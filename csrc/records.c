@@ -1,14 +1,17 @@
 /* The records of one payload: proof that all are sound, and a walk over those that were proven. */
 #include "record.h"
 
-/* How many of the next `most` records are a step behind each other; `record` has the known shape and ends where they begin. */
-ALWAYS_INLINE int64_t follow_in_step(const shape *known, const fields *record, const uint8_t *end,
-                                     int64_t most) {
+/* How many of the next `most` records are a step behind each other; `record` has the known shape and ends where they begin.
+ * One vain try costs little, and is the last: one for every record would cost more than it saves. */
+ALWAYS_INLINE int64_t follow_in_step(bool *in_step, const shape *known, const fields *record,
+                                     const uint8_t *end, int64_t most) {
     int64_t more = steps_left(record->offset_delta);
     if (more > most) more = most;
-    if (more < STEPS_MIN) return 0;
+    if (!*in_step || more < STEPS_MIN) return 0;
     int64_t whole = (end - record->end - SHAPE_HEAD_MAX) / known->size;
-    return read_in_step(known, record->end - known->size, more < whole ? more : whole, 0);
+    more = read_in_step(known, record->end - known->size, more < whole ? more : whole, 0);
+    *in_step = more > 0;
+    return more;
 }
 
 ol_status ol_records_check(const ol_header *header, const uint8_t *payload, size_t size,
@@ -22,33 +25,29 @@ ol_status ol_records_check(const ol_header *header, const uint8_t *payload, size
     const char *what = NULL;
     int64_t last_delta = -1, last_size = -1;
     shape known = {.size = 0};
-    bool in_step = true; /* one vain try costs little; one for every record would */
+    bool in_step = true;
     for (int32_t index = 0; index < header->record_count; index++) {
         fields record;
         bool alike = read_alike(&record, &known, at, end);
-        if (!alike && !(at = read_anew(&record, &known, &last_size, at, end, &what)))
-            return bad_record(fault, index, what);
+        at = alike ? record.end : read_anew(&record, &known, &last_size, at, end, &what);
+        if (!at) return bad_record(fault, index, what);
         for (int32_t i = 0; i < record.header_count; i++) {
             ol_slice key, value;
             if (!(at = read_header(&key, &value, at, record.end, &what)))
                 return bad_record(fault, index, what);
         }
-        if (!alike && at != record.end) return bad_record(fault, index, longer_than_fields);
+        if (at != record.end) return bad_record(fault, index, longer_than_fields);
         if (!offset_in_order(header, last_delta, &record))
             return bad_record(fault, index, out_of_order);
         last_delta = record.offset_delta;
         at = next_record(&record);
-        if (alike && in_step) {
-            int64_t most = header->record_count - index - 1;
-            if (most > header->last_offset_delta - last_delta)
-                most = header->last_offset_delta - last_delta;
-            if (most < STEPS_MIN || steps_left(record.offset_delta) < STEPS_MIN) continue;
-            int64_t more = follow_in_step(&known, &record, end, most);
-            in_step = more > 0;
-            last_delta += more;
-            index += (int32_t)more;
-            at += more * known.size;
-        }
+        if (!alike) continue;
+        int64_t most = header->record_count - index - 1;
+        int64_t room = header->last_offset_delta - last_delta;
+        int64_t more = follow_in_step(&in_step, &known, &record, end, most < room ? most : room);
+        last_delta += more;
+        index += (int32_t)more;
+        at += more * known.size;
     }
     if (at != end) return ol_fail(fault, OL_E_RECORD, bytes_left);
     return OL_OK;
@@ -68,7 +67,14 @@ ALWAYS_INLINE void show_record(ol_record *out, const ol_header *header, const fi
 
 ol_status ol_record_next(ol_record *out, const ol_header *header, const uint8_t *payload,
                          size_t size, size_t *position) {
-    return ol_records_next(out, 1, header, payload, size, position) == 1 ? OL_OK : OL_E_RECORD;
+    const uint8_t *start = payload + *position;
+    const char *what;
+    fields record;
+    if (*position >= size || !read_fields(&record, start, payload + size, &what))
+        return OL_E_RECORD;
+    show_record(out, header, &record, start);
+    *position = (size_t)(record.end - payload);
+    return OL_OK;
 }
 
 int64_t ol_records_next(ol_record *records, int64_t capacity, const ol_header *header,
@@ -78,13 +84,14 @@ int64_t ol_records_next(ol_record *records, int64_t capacity, const ol_header *h
     fields record;
     int64_t count = 0, last_size = -1;
     shape known = {.size = 0};
+    bool in_step = true;
     while (count < capacity && at < end) {
         bool alike = read_alike(&record, &known, at, end);
         if (!alike && !read_anew(&record, &known, &last_size, at, end, &what)) break;
         show_record(&records[count++], header, &record, at);
         at = next_record(&record);
         if (!alike) continue;
-        int64_t more = follow_in_step(&known, &record, end, capacity - count);
+        int64_t more = follow_in_step(&in_step, &known, &record, end, capacity - count);
         ol_record next = records[count - 1];
         for (int64_t i = 0; i < more; i++) {
             next.offset++;
